@@ -1,0 +1,1 @@
+"""What a plugin sees of eryx: typed protocols and descriptors."""

@@ -1,0 +1,169 @@
+"""The protocols between eryx and what plugins contribute.
+
+A backend runs one agent's turn and asks through the gate before every tool call; it never decides (BKD-2).
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final, Protocol
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from eryxd.domain.approval import Permission
+from eryxd.domain.capabilities import BackendDescriptor, Capabilities, Connection, ConnectionState, Model
+from eryxd.domain.ids import CallId, ProviderId, Record, RunId, SessionId, ToolId
+from eryxd.domain.policy import EffectivePolicy
+from eryxd.domain.session import Message, RunAgent
+
+__all__ = [
+    "TOOL_OUTPUT_BYTES",
+    "Allow",
+    "Answer",
+    "Backend",
+    "BackendDescriptor",
+    "Capabilities",
+    "Connection",
+    "ConnectionState",
+    "DeniedBy",
+    "Deny",
+    "Gate",
+    "Model",
+    "ProcessResult",
+    "Processes",
+    "ToolCall",
+    "ToolOutcome",
+    "Turn",
+]
+
+
+class DeniedBy(StrEnum):
+    """Why the gate said no.  Only `person` is told to the model as a refusal, with the note (APR-5)."""
+
+    PERSON = "person"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+    EXPIRED = "expired"
+    STORE = "store"
+    RULE = "rule"
+
+
+class Allow(Record, frozen=True, kw_only=True):
+    """The call may run, now, with the arguments that were shown."""
+
+
+class Deny(Record, frozen=True, kw_only=True):
+    """The call must not run."""
+
+    by: DeniedBy
+    note: str | UnsetType = UNSET
+
+
+Answer = Allow | Deny
+
+
+class ToolCall(Record, frozen=True, kw_only=True):
+    """One tool call as the backend describes it before it runs.
+
+    `tool_id` is absent when the backend cannot identify the tool; such a call asks.
+    """
+
+    call_id: CallId
+    tool_id: ToolId | UnsetType = UNSET
+    provider: ProviderId | UnsetType = UNSET
+    permission: Permission = Permission()
+    arguments: dict[str, Any] = {}
+    backend_session: str | UnsetType = UNSET
+
+
+class ToolOutcome(Record, frozen=True, kw_only=True):
+    """What came of a call, bounded.  `truncated_bytes` says how much of the output is missing."""
+
+    ok: bool
+    text: str
+    truncated_bytes: int = 0
+
+
+class Gate(Protocol):
+    """The daemon's side of a turn.  Every method may wait; none raises except when the turn is being cancelled."""
+
+    async def tool_call(self, call: ToolCall) -> Answer:
+        """Ask before running a tool.  Waits for a person when the policy says so."""
+
+    async def tool_done(self, call_id: CallId, outcome: ToolOutcome) -> None:
+        """Report how a call that was allowed, or refused, ended."""
+
+    async def thinking(self, text: str) -> None:
+        """Report finished reasoning."""
+
+    async def delta(self, text: str) -> None:
+        """Report a piece of the message being generated; the first piece begins it."""
+
+    async def message(self, content: str) -> None:
+        """Report a finished message: the whole of it, whatever deltas came before."""
+
+
+class Processes(Protocol):
+    """How a backend starts programs: marked, in their own process group, bounded, killed as a tree."""
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        timeout_s: float,
+        limit_bytes: int,
+        stdin: bytes = b"",
+        environ: Mapping[str, str] = {},
+    ) -> "ProcessResult":
+        """Run one program to its end.  A time-out, or cancelling the caller, kills the whole tree."""
+
+
+class ProcessResult(Record, frozen=True, kw_only=True):
+    """How a program ended.  `exit_status` is negative for a signal.  Output keeps both ends when it was too long."""
+
+    exit_status: int
+    output: bytes
+    stderr: bytes
+    truncated_bytes: int
+    timed_out: bool
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent's turn: who, where, and what was said so far (oldest first, the user's message included)."""
+
+    run_id: RunId
+    session_id: SessionId
+    agent: RunAgent
+    project_path: str
+    policy: EffectivePolicy
+    messages: tuple[Message, ...]
+    processes: Processes
+    input: str | UnsetType = UNSET
+
+
+class Backend(Protocol):
+    """What actually runs an agent."""
+
+    @property
+    def descriptor(self) -> BackendDescriptor:
+        """What is known without asking."""
+
+    async def describe(self) -> Capabilities:
+        """Ask what it can do now.  Starts nothing that stays."""
+
+    async def prepare(self, agent: RunAgent) -> str | UnsetType:
+        """Return what must be kept with the run to tell later what was run, or UNSET when there is nothing.
+
+        Raises: BackendFailed -- the agent cannot run as it is written; the message names what to mend.
+        """
+
+    async def run_turn(self, turn: Turn, gate: Gate) -> None:
+        """Run the turn to its end.
+
+        Raises: BackendFailed -- with a sentence for the person.  Cancelling the task must end everything it started.
+        """
+
+
+TOOL_OUTPUT_BYTES: Final = 64 * 1024
+"""Most of a tool's output that is kept and shown; models lose the thread before that."""
