@@ -1,0 +1,1 @@
+"""What crosses the socket: the method table, requests, replies, events, errors."""

@@ -1,0 +1,292 @@
+"""The arguments of each method.  Optional is absent, never nil; unknown fields are refused.
+
+Free text is bounded here, once: `Text` for what people write, `Name` for one line.
+"""
+
+from typing import Annotated, Final
+
+from msgspec import UNSET, Meta, UnsetType
+
+from eryxd.domain.approval import ApprovalStatus
+from eryxd.domain.ids import (
+    ApprovalId,
+    BackendName,
+    PatternId,
+    ProjectId,
+    Record,
+    RunId,
+    SessionId,
+    Timestamp,
+    ToolId,
+)
+from eryxd.domain.pattern import Agent, Availability, Mode
+from eryxd.domain.policy import ApprovalPolicy
+
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+Text = Annotated[str, Meta(max_length=256 * 1024)]
+Note = Annotated[str, Meta(max_length=8 * 1024)]
+Limit = Annotated[int, Meta(ge=1, le=1000)]
+Count = Annotated[int, Meta(ge=0)]
+
+PAGE: Final = 100
+"""How many rows a listing returns when the caller does not say."""
+
+
+class Nothing(Record, frozen=True, kw_only=True):
+    """No arguments."""
+
+
+class Hello(Record, frozen=True, kw_only=True):
+    """Who is calling.  `errors: "text"` makes errors plain strings."""
+
+    client: Name | UnsetType = UNSET
+    version: Name | UnsetType = UNSET
+    protocol: int | UnsetType = UNSET
+    errors: str | UnsetType = UNSET
+
+
+class DaemonShutdown(Record, frozen=True, kw_only=True):
+    """Stop the daemon.  `when_idle` refuses while a session runs."""
+
+    when_idle: bool = False
+
+
+class CapabilitiesOf(Record, frozen=True, kw_only=True):
+    """One backend, or all of them."""
+
+    backend: BackendName | UnsetType = UNSET
+
+
+class ProjectsAdd(Record, frozen=True, kw_only=True):
+    """A folder to work in: an absolute path."""
+
+    path: Annotated[str, Meta(min_length=1, max_length=4096)]
+    name: Name | UnsetType = UNSET
+
+
+class ProjectsRemove(Record, frozen=True, kw_only=True):
+    """`confirm` is the number of its sessions, when it has any."""
+
+    project_id: ProjectId
+    confirm: Count | UnsetType = UNSET
+
+
+class PatternDraft(Record, frozen=True, kw_only=True):
+    """A pattern as a client writes it.
+
+    `created_at updated_at is_builtin` are the daemon's: accepted when they equal what is stored.  `revision` is
+    what the client last saw; required to change a stored pattern.
+    """
+
+    name: Annotated[str, Meta(max_length=200)]
+    mode: Mode
+    agents: tuple[Agent, ...]
+    id: PatternId | UnsetType = UNSET
+    description: Text = ""
+    approval_policy: ApprovalPolicy | UnsetType = UNSET
+    max_iterations: int = 5
+    availability: Availability = Availability.AVAILABLE
+    unavailability_reason: Text | UnsetType = UNSET
+    is_favorite: bool = False
+    revision: int | UnsetType = UNSET
+    created_at: Timestamp | UnsetType = UNSET
+    updated_at: Timestamp | UnsetType = UNSET
+    is_builtin: bool | UnsetType = UNSET
+
+
+class PatternsSave(Record, frozen=True, kw_only=True):
+    """Create, or update with the revision that was read."""
+
+    pattern: PatternDraft
+
+
+class PatternsGet(Record, frozen=True, kw_only=True):
+    """One pattern."""
+
+    pattern_id: PatternId
+
+
+class PatternsCopy(Record, frozen=True, kw_only=True):
+    """A new pattern like an old one."""
+
+    pattern_id: PatternId
+    name: Name | UnsetType = UNSET
+
+
+class PatternsFavorite(Record, frozen=True, kw_only=True):
+    """Mark or unmark."""
+
+    pattern_id: PatternId
+    is_favorite: bool
+
+
+class ToolsList(Record, frozen=True, kw_only=True):
+    """The whole catalog, or what one session is offered."""
+
+    session_id: SessionId | UnsetType = UNSET
+
+
+class SessionsList(Record, frozen=True, kw_only=True):
+    """Newest change first; pinned ones before all.  `cursor` comes from the page before."""
+
+    project_id: ProjectId | UnsetType = UNSET
+    archived: bool = False
+    limit: Limit = PAGE
+    cursor: str | UnsetType = UNSET
+
+
+class SessionsGet(Record, frozen=True, kw_only=True):
+    """One session."""
+
+    session_id: SessionId
+
+
+class SessionsCreate(Record, frozen=True, kw_only=True):
+    """A session of a project (default: the scratchpad) with a pattern."""
+
+    pattern_id: PatternId
+    project_id: ProjectId | UnsetType = UNSET
+    title: Name | UnsetType = UNSET
+
+
+class SessionsRename(Record, frozen=True, kw_only=True):
+    """Give it a title of your own."""
+
+    session_id: SessionId
+    title: Name
+
+
+class SessionsPin(Record, frozen=True, kw_only=True):
+    """Pin or unpin."""
+
+    session_id: SessionId
+    is_pinned: bool
+
+
+class SessionsArchive(Record, frozen=True, kw_only=True):
+    """Archive or bring back."""
+
+    session_id: SessionId
+    is_archived: bool
+
+
+class SessionsDelete(Record, frozen=True, kw_only=True):
+    """Delete it with its runs and messages.  `remove_folder` also removes a scratchpad session's folder."""
+
+    session_id: SessionId
+    remove_folder: bool = False
+
+
+class SessionsSearch(Record, frozen=True, kw_only=True):
+    """All words must match: in the title, the project, the pattern or a message."""
+
+    query: Annotated[str, Meta(min_length=1, max_length=500)]
+    archived: bool = False
+    limit: Limit = PAGE
+
+
+class SessionsUpdateTooling(Record, frozen=True, kw_only=True):
+    """Which provider entries the session is offered."""
+
+    session_id: SessionId
+    tooling: dict[str, tuple[str, ...]]
+
+
+class SessionsUpdateApprovalSettings(Record, frozen=True, kw_only=True):
+    """An absent list clears the override; an empty one approves nothing by itself."""
+
+    session_id: SessionId
+    auto_approved_tool_names: tuple[ToolId, ...] | UnsetType = UNSET
+
+
+class MessagesSend(Record, frozen=True, kw_only=True):
+    """Start a run.  `plan` is the absolute path of a plan for agents of the replay backend (BKD-4)."""
+
+    session_id: SessionId
+    content: Text
+    plan: Annotated[str, Meta(max_length=4096)] | UnsetType = UNSET
+
+
+class MessagesList(Record, frozen=True, kw_only=True):
+    """The transcript, oldest first.  `before` is a cursor to older messages."""
+
+    session_id: SessionId
+    limit: Limit = PAGE
+    cursor: str | UnsetType = UNSET
+
+
+class RunsGet(Record, frozen=True, kw_only=True):
+    """One run."""
+
+    run_id: RunId
+
+
+class RunsList(Record, frozen=True, kw_only=True):
+    """Newest first, of one session or of all."""
+
+    session_id: SessionId | UnsetType = UNSET
+    limit: Limit = PAGE
+    cursor: str | UnsetType = UNSET
+
+
+class RunsWait(Record, frozen=True, kw_only=True):
+    """Answer when the run has ended, or after `timeout_s` with the run as it is."""
+
+    run_id: RunId
+    timeout_s: Annotated[float, Meta(ge=0, le=86400)] = 3600.0
+
+
+class ApprovalsList(Record, frozen=True, kw_only=True):
+    """What waits, oldest first; or with `resolved`, what was decided, newest first."""
+
+    session_id: SessionId | UnsetType = UNSET
+    resolved: bool = False
+    limit: Limit = PAGE
+    cursor: str | UnsetType = UNSET
+
+
+class ApprovalsGet(Record, frozen=True, kw_only=True):
+    """One approval, with what it would show and store."""
+
+    approval_id: ApprovalId
+
+
+class ApprovalsContent(Record, frozen=True, kw_only=True):
+    """The whole content behind an approval, from a byte offset."""
+
+    approval_id: ApprovalId
+    offset: Count = 0
+
+
+class ApprovalsResolve(Record, frozen=True, kw_only=True):
+    """Decide.  `digest` is compared when given; `remember` adds the tool to the session's list."""
+
+    session_id: SessionId
+    approval_id: ApprovalId
+    decision: ApprovalStatus
+    note: Note | UnsetType = UNSET
+    digest: str | UnsetType = UNSET
+    remember: str | UnsetType = UNSET
+
+
+class TimelineGet(Record, frozen=True, kw_only=True):
+    """A run's events in order."""
+
+    run_id: RunId
+    limit: Limit = 1000
+    cursor: str | UnsetType = UNSET
+
+
+class EventsSubscribe(Record, frozen=True, kw_only=True):
+    """`since` replays the journal after that seq, then goes on live; `epoch` guards against another store."""
+
+    topics: tuple[str, ...] | UnsetType = UNSET
+    session_id: SessionId | UnsetType = UNSET
+    since: Count | UnsetType = UNSET
+    epoch: str | UnsetType = UNSET
+
+
+class StoreBackup(Record, frozen=True, kw_only=True):
+    """Write a copy of the store to a new file: an absolute path, or a dated one in the state folder."""
+
+    path: Annotated[str, Meta(max_length=4096)] | UnsetType = UNSET
