@@ -1,0 +1,23 @@
+"""Refused callers: written down and told to the person.
+
+Source: the socket's peer rules.
+"""
+
+from eryxd.api.events import EventType
+from eryxd.api.replies import Refusal
+from eryxd.core.change import Tx
+
+
+def refuse(tx: Tx, refusal: Refusal) -> None:
+    """Journal that a call was refused because of who made it."""
+    tx.emit(EventType.PEER_REFUSED, session_id=refusal.session_id, refusal=refusal)
+
+
+def catalog_changed(tx: Tx, generation: int) -> None:
+    """Announce that the catalog is another one."""
+    tx.emit(EventType.CATALOG_CHANGED, generation=generation)
+
+
+def stopping(tx: Tx, request: None) -> None:
+    """Announce that the daemon stops."""
+    tx.emit(EventType.DAEMON_STOPPING)

@@ -1,0 +1,161 @@
+"""Patterns: drafts in, records out.
+
+Source: PAT-1 to PAT-3, POL-4, VAL-1, FIL-1.
+"""
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from eryxd.api import replies as out, requests as ask
+from eryxd.api.events import EventType, Widening
+from eryxd.core.change import Tx, offers_of, record_offers
+from eryxd.core.sessions import unknown_tools
+from eryxd.domain.errors import Conflict, Invalid, ReadOnly
+from eryxd.domain.ids import PatternId
+from eryxd.domain.pattern import MODE_UNAVAILABLE, Availability, Pattern, pattern_problems, pattern_warnings
+from eryxd.domain.policy import normalise
+from eryxd.domain.session import ListOwner, Offer
+
+
+def save(tx: Tx, request: ask.PatternsSave) -> out.PatternChanged:
+    """Create a pattern, or change one whose revision the client has read."""
+    draft = request.pattern
+    old = None if draft.id is UNSET else tx.get(Pattern, draft.id)
+    pattern = _from_draft(tx, draft, old)
+    found = _all_problems(tx, pattern, draft, old)
+    if found:
+        raise Invalid("The pattern cannot be saved: " + "; ".join(found), problems=found)
+    if old is not None:
+        _refuse_stale(draft, old)
+        if old.is_builtin:
+            _refuse_builtin_changes(pattern, old)
+    return _store(tx, pattern, old)
+
+
+def validate(tx: Tx, request: ask.PatternsSave) -> out.Validation:
+    """Name what saving would refuse, without saving."""
+    draft = request.pattern
+    old = None if draft.id is UNSET else tx.get(Pattern, draft.id)
+    pattern = _from_draft(tx, draft, old)
+    return out.Validation(
+        problems=tuple(_all_problems(tx, pattern, draft, old)), warnings=tuple(pattern_warnings(pattern))
+    )
+
+
+def copy(tx: Tx, request: ask.PatternsCopy) -> out.PatternChanged:
+    """Make a new pattern like an old one; the copy is the user's."""
+    old = tx.need(Pattern, request.pattern_id, "pattern")
+    pattern = replace(
+        old,
+        id=PatternId(tx.new_id("pattern")),
+        name=request.name or f"{old.name} (copy)",
+        created_at=tx.now,
+        updated_at=tx.now,
+        revision=1,
+        is_builtin=False,
+        is_favorite=False,
+    )
+    tx.put(pattern)
+    known = offers_of(tx, ListOwner.PATTERN, old.id)
+    record_offers(tx, ListOwner.PATTERN, pattern.id, known, known)
+    return _changed(pattern)
+
+
+def delete(tx: Tx, request: ask.PatternsGet) -> out.Ended:
+    """Delete a pattern; its sessions stay, and running runs go on with their snapshot (PAT-2)."""
+    pattern = tx.need(Pattern, request.pattern_id, "pattern")
+    if pattern.is_builtin:
+        raise ReadOnly(f"Pattern {pattern.id!r} is built in and cannot be deleted.", pattern_id=pattern.id)
+    tx.delete(Pattern, pattern.id)
+    for offer in tx.of(Offer, (ListOwner.PATTERN, pattern.id)):
+        tx.delete(Offer, (ListOwner.PATTERN, pattern.id, offer.tool_id))
+    tx.emit(EventType.PATTERN_DELETED, pattern_id=pattern.id)
+    return out.Ended(seq=0)
+
+
+def favorite(tx: Tx, request: ask.PatternsFavorite) -> out.PatternChanged:
+    """Mark or unmark; built-in ones too."""
+    old = tx.need(Pattern, request.pattern_id, "pattern")
+    pattern = replace(old, is_favorite=request.is_favorite, updated_at=tx.now, revision=old.revision + 1)
+    tx.put(pattern)
+    return _changed(pattern)
+
+
+def _from_draft(tx: Tx, draft: ask.PatternDraft, old: Pattern | None) -> Pattern:
+    policy = tx.context.default_policy if draft.approval_policy is UNSET else draft.approval_policy
+    return Pattern(
+        id=old.id if old else draft.id or PatternId(tx.new_id("pattern")),
+        name=draft.name.strip(),
+        mode=draft.mode,
+        agents=draft.agents,
+        description=draft.description,
+        # Problems are looked for in the policy as it was written: normalising would hide a blank agent id.
+        approval_policy=policy,
+        max_iterations=draft.max_iterations,
+        availability=draft.availability,
+        unavailability_reason=draft.unavailability_reason,
+        is_favorite=draft.is_favorite,
+        is_builtin=old.is_builtin if old else False,
+        created_at=old.created_at if old else tx.now,
+        updated_at=tx.now,
+        revision=old.revision + 1 if old else 1,
+    )
+
+
+def _all_problems(tx: Tx, pattern: Pattern, draft: ask.PatternDraft, old: Pattern | None) -> list[str]:
+    found = pattern_problems(pattern)
+    if old is None and draft.id is not UNSET:
+        found.append(f"id: there is no pattern {draft.id!r}; leave the id out to create one")
+    for field in ("created_at", "updated_at", "is_builtin"):
+        given = getattr(draft, field)
+        if given is not UNSET and (old is None or given != getattr(old, field)):
+            found.append(f"{field}: is set by the daemon")
+    names = (pattern.approval_policy or tx.context.default_policy).auto_approved_tool_names or ()
+    found += unknown_tools(tx, names, "approval_policy.auto_approved_tool_names")
+    for index, agent in enumerate(pattern.agents):
+        if agent.backend is not UNSET and agent.backend not in tx.context.backends:
+            found.append(f"agents[{index}].backend: there is no backend {agent.backend!r}")
+    if pattern.availability is Availability.AVAILABLE and pattern.mode in MODE_UNAVAILABLE and old is None:
+        found.append(f"mode: {MODE_UNAVAILABLE[pattern.mode]}; set availability to 'unavailable' to keep it")
+    return found
+
+
+def _refuse_stale(draft: ask.PatternDraft, old: Pattern) -> None:
+    if draft.revision != old.revision:
+        raise Conflict(
+            f"Pattern {old.id!r} is at revision {old.revision}, the draft was made from {draft.revision or 'none'}.",
+            pattern_id=old.id,
+            revision=old.revision,
+        )
+
+
+def _refuse_builtin_changes(pattern: Pattern, old: Pattern) -> None:
+    free = {"approval_policy", "is_favorite", "updated_at", "revision"}
+    touched = [
+        name for name in old.__struct_fields__ if name not in free and getattr(pattern, name) != getattr(old, name)
+    ]
+    if touched:
+        raise ReadOnly(
+            f"Pattern {old.id!r} is built in; only its approval policy and favourite mark can be changed,"
+            f" not {', '.join(touched)}.",
+            pattern_id=old.id,
+            fields=touched,
+            next=f"eryx patterns copy {old.id}",
+        )
+
+
+def _store(tx: Tx, pattern: Pattern, old: Pattern | None) -> out.PatternChanged:
+    policy = normalise(pattern.approval_policy or tx.context.default_policy)
+    pattern = replace(pattern, approval_policy=policy)
+    tx.put(pattern)
+    names = policy.auto_approved_tool_names or ()
+    before = (old.approval_policy or policy).auto_approved_tool_names or () if old else ()
+    for tool in names:
+        if tool not in before:
+            tx.emit(EventType.POLICY_WIDENED, widening=Widening(tool_id=tool, why=f"pattern {pattern.id}"))
+    record_offers(tx, ListOwner.PATTERN, pattern.id, names)
+    return _changed(pattern)
+
+
+def _changed(pattern: Pattern) -> out.PatternChanged:
+    return out.PatternChanged(pattern=pattern, seq=0, warnings=tuple(pattern_warnings(pattern)))

@@ -1,0 +1,212 @@
+"""Sessions: what they are called, where they stand, and their own auto-approve list.
+
+Source: SES-1 to SES-3, POL-5, VAL-1, VAL-3.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Final
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from eryxd.api import replies as out, requests as ask
+from eryxd.api.events import EventType, Widening
+from eryxd.core.change import Tx, effective_policy, live_run, offers_of, pending, record_offers, touch
+from eryxd.domain.errors import Invalid, SessionRunning
+from eryxd.domain.ids import SessionId, ToolId
+from eryxd.domain.pattern import Pattern
+from eryxd.domain.policy import ApprovalSettings, normalise_names
+from eryxd.domain.session import (
+    SCRATCHPAD,
+    UNTITLED,
+    ListOwner,
+    Offer,
+    Project,
+    Run,
+    SessionHead,
+    SessionStatus,
+    TitleSource,
+)
+
+SCRATCHPAD_OVERRIDE: Final = (
+    "A scratchpad session takes no auto-approve list of its own; it uses its pattern's."
+    " Clearing the list and an empty one are accepted."
+)
+
+
+def create(tx: Tx, request: ask.SessionsCreate) -> out.SessionChanged:
+    """Create a session; nothing of the workspace's tooling is selected."""
+    project = tx.need(Project, SCRATCHPAD if request.project_id is UNSET else request.project_id, "project")
+    pattern = tx.need(Pattern, request.pattern_id, "pattern")
+    head = SessionHead(
+        id=SessionId(tx.new_id("session")),
+        project_id=project.id,
+        pattern_id=pattern.id,
+        title=request.title or UNTITLED,
+        title_source=TitleSource.MANUAL if request.title else TitleSource.AUTO,
+        status=SessionStatus.IDLE,
+        created_at=tx.now,
+        updated_at=tx.now,
+    )
+    tx.put(head)
+    return changed(tx, head)
+
+
+def duplicate(tx: Tx, request: ask.SessionsGet) -> out.SessionChanged:
+    """Copy a session's settings; its runs, messages and approvals stay where they are."""
+    head = need(tx, request.session_id)
+    copy = replace(
+        head,
+        id=SessionId(tx.new_id("session")),
+        title=f"{head.title} (copy)",
+        title_source=TitleSource.MANUAL,
+        status=SessionStatus.IDLE,
+        last_error=UNSET,
+        is_pinned=False,
+        is_archived=False,
+        created_at=tx.now,
+        updated_at=tx.now,
+    )
+    tx.put(copy)
+    if copy.approval_settings is not UNSET:
+        known = offers_of(tx, ListOwner.SESSION, head.id)
+        record_offers(tx, ListOwner.SESSION, copy.id, known, known)
+    return changed(tx, copy)
+
+
+def rename(tx: Tx, request: ask.SessionsRename) -> out.SessionChanged:
+    """Give a title; from now on it is a person's."""
+    title = request.title.strip()
+    if not title:
+        raise Invalid("A title cannot be blank.", problems=["title: is blank"])
+    return changed(tx, touch(tx, need(tx, request.session_id), title=title, title_source=TitleSource.MANUAL))
+
+
+def pin(tx: Tx, request: ask.SessionsPin) -> out.SessionChanged:
+    """Pin or unpin."""
+    return changed(tx, touch(tx, need(tx, request.session_id), is_pinned=request.is_pinned))
+
+
+def archive(tx: Tx, request: ask.SessionsArchive) -> out.SessionChanged:
+    """Archive or bring back."""
+    return changed(tx, touch(tx, need(tx, request.session_id), is_archived=request.is_archived))
+
+
+def delete(tx: Tx, request: ask.SessionsDelete) -> out.Ended:
+    """Delete a session with everything that hangs on it.  A running one must have been settled before."""
+    head = need(tx, request.session_id)
+    refuse_running(tx, head, "deleted")
+    remove(tx, head)
+    return out.Ended(seq=0)
+
+
+def remove(tx: Tx, head: SessionHead) -> None:
+    """Take a settled session out, and say so."""
+    tx.delete(SessionHead, head.id)
+    for offer in tx.of(Offer, (ListOwner.SESSION, head.id)):
+        tx.delete(Offer, (ListOwner.SESSION, head.id, offer.tool_id))
+    tx.emit(EventType.SESSION_DELETED, session_id=head.id)
+
+
+def update_tooling(tx: Tx, request: ask.SessionsUpdateTooling) -> out.SessionChanged:
+    """Choose provider entries.  This release knows no provider, so every name is unknown (SES-1)."""
+    head = need(tx, request.session_id)
+    refuse_running(tx, head, "changed")
+    unknown = [f"tooling.{provider}: there is no tool provider of that name" for provider in request.tooling]
+    if unknown:
+        raise Invalid("The tooling names what does not exist: " + "; ".join(unknown), problems=unknown)
+    return changed(tx, touch(tx, head, tooling=request.tooling))
+
+
+def update_approval_settings(tx: Tx, request: ask.SessionsUpdateApprovalSettings) -> out.SessionChanged:
+    """Set, empty or clear the session's own list; the three stay distinct (POL-5)."""
+    head = need(tx, request.session_id)
+    refuse_running(tx, head, "changed")
+    if request.auto_approved_tool_names is UNSET:
+        record_offers(tx, ListOwner.SESSION, head.id, ())
+        return changed(tx, touch(tx, head, approval_settings=UNSET))
+    names = normalise_names(request.auto_approved_tool_names)
+    if names and head.project_id == SCRATCHPAD:
+        raise Invalid(SCRATCHPAD_OVERRIDE, problems=["auto_approved_tool_names: must be empty or absent"])
+    refuse_unknown(tx, names, "auto_approved_tool_names")
+    before = set(current_list(tx, head))
+    for tool in names:
+        if tool not in before:
+            tx.emit(EventType.POLICY_WIDENED, session_id=head.id, widening=Widening(tool_id=tool, why="listed"))
+    record_offers(tx, ListOwner.SESSION, head.id, names)
+    settings = ApprovalSettings(auto_approved_tool_names=names)
+    return changed(tx, touch(tx, head, approval_settings=settings))
+
+
+def revoke(tx: Tx, request: ask.SessionsGet) -> out.SessionChanged:
+    """Make every further tool call ask, now, also of a running run and also where no rule covered it (SES-3)."""
+    head = need(tx, request.session_id)
+    record_offers(tx, ListOwner.SESSION, head.id, ())
+    head = touch(tx, head, approval_settings=ApprovalSettings(auto_approved_tool_names=()))
+    run = live_run(tx, head.id)
+    if run is not None:
+        tx.put(replace(run, grants=replace(run.grants, revoked=True)))
+    return changed(tx, head)
+
+
+def need(tx: Tx, session: SessionId) -> SessionHead:
+    """Return a session's head.
+
+    Raises: NotFound -- naming it.
+    """
+    return tx.need(SessionHead, session, "session")
+
+
+def changed(tx: Tx, head: SessionHead, warnings: tuple[str, ...] = ()) -> out.SessionChanged:
+    """Return the reply that carries a session; the engine fills in the seq of its commit."""
+    return out.SessionChanged(session=tx.session_view(head.id), seq=0, warnings=warnings)
+
+
+def refuse_running(tx: Tx, head: SessionHead, verb: str) -> None:
+    """Refuse while a run has not ended.
+
+    Raises: SessionRunning -- saying whether it waits for a person.
+    """
+    run = live_run(tx, head.id)
+    if run is None:
+        return
+    waiting = len(pending(tx, head.id))
+    state = f"waits for {waiting} approval{'s' * (waiting != 1)}" if waiting else "is running"
+    raise SessionRunning(
+        f"Session {head.id} {state} and cannot be {verb} until its run ends.",
+        session_id=head.id,
+        run_id=run.id,
+        waiting=waiting,
+    )
+
+
+def current_list(tx: Tx, head: SessionHead) -> tuple[ToolId, ...]:
+    """Return the list that is in force for the session now: its own, its pattern's, or its frozen run's."""
+    pattern = tx.get(Pattern, head.pattern_id)
+    run: Run | None = live_run(tx, head.id)
+    if pattern is None and head.approval_settings is UNSET and run is not None:
+        return run.approval_policy.auto_approved_tool_names
+    return effective_policy(pattern, head).auto_approved_tool_names
+
+
+def refuse_unknown(tx: Tx, names: Iterable[ToolId], where: str) -> None:
+    """Refuse ids that the catalog does not have, all at once, each with what may have been meant.
+
+    Raises: Invalid -- with one problem for each id.
+    """
+    problems = unknown_tools(tx, names, where)
+    if problems:
+        raise Invalid("There are unknown tools in the list: " + "; ".join(problems), problems=problems)
+
+
+def unknown_tools(tx: Tx, names: Iterable[ToolId], where: str) -> list[str]:
+    """Name the ids that the catalog does not have (VAL-1)."""
+    catalog = tx.context.catalog
+    found = []
+    for name in names:
+        if name not in catalog:
+            near = get_close_matches(name, list(catalog), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            found.append(f"{where}: there is no tool {name!r}{hint}")
+    return found
