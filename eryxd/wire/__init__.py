@@ -1,0 +1,1 @@
+"""MessagePack-RPC frames, without I/O."""
