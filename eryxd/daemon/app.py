@@ -1,0 +1,173 @@
+"""`eryxd`: start, serve, stop.
+
+Start: lock, leftovers of a killed daemon, settings, store, recovery in one transaction, backends, socket, ready.
+Stop: no new calls, runs interrupted and settled, what they started killed, store closed, socket removed.
+"""
+
+import argparse
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Final
+
+from eryxd import __version__, paths, settings as configuration
+from eryxd.backends.replay import Replay
+from eryxd.core import audit, recovery
+from eryxd.daemon import clock, single
+from eryxd.daemon.children import Children, become_subreaper, clean_leftovers
+from eryxd.daemon.daemon import Daemon
+from eryxd.daemon.dispatch import Dispatcher
+from eryxd.daemon.engine import Listener
+from eryxd.daemon.restore import restore
+from eryxd.daemon.server import Limits, Server
+from eryxd.domain.errors import EryxError, StoreUnavailable
+from eryxd.settings import Settings
+
+log = logging.getLogger("eryxd")
+
+EXIT_ALREADY_RUNNING: Final = 75
+EXIT_UNFIT: Final = 78
+"""Configuration or store are not fit to start with; starting again would not help."""
+
+TRIM_EVERY_S: Final = 60.0
+TRIM_STEP: Final = 500
+"""The journal is trimmed when nothing else happens, in steps that hold up nobody."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the daemon in the foreground.  Returns its exit status."""
+    options = _options(argv)
+    os.umask(0o077)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        lock = single.acquire(Path(paths.state_dir()))
+    except single.AlreadyRunning as error:
+        return _refuse(error, EXIT_ALREADY_RUNNING)
+    except EryxError as error:
+        return _refuse(error, EXIT_UNFIT)
+    try:
+        return _restore(options.restore) if options.restore else _serve()
+    except (EryxError, OSError) as error:
+        return _refuse(error, EXIT_UNFIT)
+    finally:
+        lock.release()
+
+
+def _options(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("eryxd", description="The eryx daemon, in the foreground; logs go to stderr.")
+    parser.add_argument("--version", action="version", version=f"eryxd {__version__}")
+    parser.add_argument("--restore", metavar="FILE", type=Path, help="install a backup as the store, and end")
+    return parser.parse_args(argv)
+
+
+def _refuse(error: Exception, status: int) -> int:
+    print(f"eryxd: {error}", file=sys.stderr)
+    return status
+
+
+def _restore(backup: Path) -> int:
+    kept = restore(Path(paths.state_dir()), backup.absolute())
+    print(f"The store is now that of {backup}." + (f" The old one lies in {kept}." if kept else ""))
+    return 0
+
+
+def _serve() -> int:
+    settings = configuration.load(os.path.join(paths.config_dir(), "config.toml"))
+    become_subreaper()
+    records = Path(paths.state_dir()) / "children"
+    killed = clean_leftovers(records)
+    if killed:
+        log.warning("killed what an earlier daemon had left running: %s", killed)
+    asyncio.run(_run(settings, Children(records)))
+    return 0
+
+
+async def _run(settings: Settings, children: Children) -> None:
+    daemon = await start(settings, children)
+    runtime = Path(paths.runtime_dir())
+    single.prepare_runtime(runtime)
+    dispatcher = Dispatcher(daemon)
+    limits = Limits(connections=settings.limits.connections, per_peer=settings.limits.connections_per_peer)
+    server = Server(single.bind_socket(runtime), dispatcher, limits, os.geteuid())
+    await server.start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, daemon.request_stop)
+    chores = asyncio.create_task(_chores(daemon, settings))
+    log.info("ready: process %d, socket %s", os.getpid(), paths.socket_path())
+    try:
+        await daemon.stopping.wait()
+    finally:
+        log.info("stopping")
+        chores.cancel()
+        await stop(daemon)
+        await server.stop()
+        await dispatcher.close()
+        await asyncio.to_thread(children.close)
+        await daemon.close()
+        single.remove_socket(runtime)
+
+
+async def start(settings: Settings, children: Children) -> Daemon:
+    """Open the store, put in order what a start finds unfinished, and ask the backends what they can do.
+
+    Raises: StoreUnavailable -- the store is not fit, or the disk refuses the recovery.
+    """
+    state, scratch = Path(paths.state_dir()), Path(paths.scratch_dir())
+    own = (paths.config_dir(), paths.state_dir(), paths.runtime_dir())
+    folders = tuple(os.path.realpath(folder) for folder in own)
+    replay = Replay(Path(paths.plans_dir()), clock.now)
+    daemon = Daemon(state, folders, scratch, settings, [replay], children)
+    interrupted = await daemon.engine.run(recovery.recover, str(scratch))
+    if interrupted:
+        log.warning("%d running sessions were interrupted by the last stop", interrupted)
+    await daemon.engine.on_writer(lambda store: store.mark_clean(False))
+    daemon.engine.listen(Listener(daemon.bus.publish, daemon.runs.effects, daemon.runs.failed, daemon.runs.recovered))
+    await daemon.backends.refresh()
+    # What was loaded stays; the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    return daemon
+
+
+async def stop(daemon: Daemon) -> None:
+    """Tell everybody, then interrupt and settle every run."""
+    try:
+        await daemon.engine.run(audit.stopping, None)
+    except EryxError as error:
+        log.warning("the stop could not be journalled: %s", error.code)
+    await daemon.runs.stop_all()
+
+
+async def _chores(daemon: Daemon, settings: Settings) -> None:
+    """Check the store after a stop that was not clean; then trim the journal when nothing else happens."""
+    if not daemon.was_clean:
+        await _check_store(daemon)
+    keep, days = settings.limits.journal_events, settings.limits.journal_days
+    while True:
+        await asyncio.sleep(TRIM_EVERY_S)
+        await daemon.engine.idle()
+        before = clock.later(-days * 86400.0)
+        try:
+            while await daemon.engine.on_writer(lambda store: store.trim_journal(keep, before, TRIM_STEP)) == TRIM_STEP:  # noqa: B023
+                await daemon.engine.idle()
+        except (sqlite3.Error, OSError) as error:
+            log.warning("the journal was not trimmed: %s", error)
+
+
+async def _check_store(daemon: Daemon) -> None:
+    try:
+        problems = await daemon.history.check()
+    except StoreUnavailable as error:
+        problems = [error.message]
+    if problems:
+        daemon.warnings.append(f"The store is damaged: {problems[0]}. Restore a backup: eryx store restore FILE")
+        log.error("the store is damaged: %s", "; ".join(problems[:5]))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,104 @@
+"""The daemon as its parts know it: one record of what there is, without the parts that serve it."""
+
+import asyncio
+from collections import deque
+from pathlib import Path
+from typing import Final
+
+from msgspec import UNSET, UnsetType
+
+from eryxd.api.replies import Refusal
+from eryxd.core.change import Context
+from eryxd.daemon import clock
+from eryxd.daemon.backends import Backends
+from eryxd.daemon.bus import Bus
+from eryxd.daemon.children import Children
+from eryxd.daemon.engine import Engine
+from eryxd.daemon.history import History
+from eryxd.daemon.runs import Runs
+from eryxd.daemon.store import Reader, Store
+from eryxd.domain.approval import Decider
+from eryxd.domain.ids import BackendName
+from eryxd.domain.policy import ASK_POLICY, NO_CHECKPOINTS
+from eryxd.plugin.types import Backend
+from eryxd.settings import Settings
+
+Caller = Decider
+"""Who made a call, as the daemon saw it."""
+
+REFUSALS_SHOWN: Final = 10
+"""How many refused calls `daemon.status` shows; the journal has the rest."""
+
+
+class Daemon:
+    """Everything that a call may need."""
+
+    def __init__(
+        self,
+        state_dir: Path,
+        own_folders: tuple[str, ...],
+        scratch_dir: Path,
+        settings: Settings,
+        backends: list[Backend],
+        children: Children,
+    ) -> None:
+        """Open the store and put the parts together.  Nothing runs yet.
+
+        Raises: StoreUnavailable -- the store is not fit to be used.
+        """
+        self.settings = settings
+        self.scratch_dir = scratch_dir
+        self.started_at = clock.now()
+        self.warnings: list[str] = []
+        self.refusals: deque[Refusal] = deque(maxlen=REFUSALS_SHOWN)
+        self.stopping = asyncio.Event()
+        self.backends = Backends(backends)
+        self._own_folders = own_folders
+        store = Store(state_dir)
+        self.store_path = store.path
+        self.epoch = store.epoch
+        """Changes when a store is restored; clients that see another one start over."""
+        self.was_clean = store.meta("clean") == "1"
+        self._reader = Reader(store.path)
+        self.engine = Engine(store, self._reader.get, self._context)
+        self.history = History(store.path)
+        self.bus = Bus()
+        self.runs = Runs(self.engine, self.bus, self.history, self.backends.by_name, children)
+
+    @property
+    def default_backend(self) -> BackendName | UnsetType:
+        """The backend of agents that name none, if the configuration says one."""
+        named = self.settings.defaults.backend
+        return UNSET if named is UNSET else BackendName(named)
+
+    def _context(self, caller: Decider | None = None) -> Context:
+        return Context(
+            now=clock.now(),
+            caller=caller or Decider(uid=-1, pid=0, client_name="eryxd"),
+            new_id=clock.new_id,
+            number=self.engine.next_number,
+            later=clock.later,
+            catalog=self.backends.catalog,
+            backends=self.backends.states,
+            default_policy=ASK_POLICY if self.settings.approvals.default == "ask" else NO_CHECKPOINTS,
+            default_backend=self.default_backend,
+            own_folders=self._own_folders,
+        )
+
+    def shown_settings(self) -> dict[str, str]:
+        """Return the settings that clients may want to know."""
+        return {
+            "approvals.default": self.settings.approvals.default,
+            "defaults.backend": self.default_backend or "",
+            "sessions.tooling": self.settings.sessions.tooling,
+        }
+
+    def request_stop(self) -> None:
+        """Ask the main loop to stop the daemon in good order."""
+        self.stopping.set()
+
+    async def close(self) -> None:
+        """Let go of the store."""
+        await self.engine.close()
+        await self.history.close()
+        self._reader.close()

@@ -1,0 +1,347 @@
+"""The sole writer: computes changes on head, commits them in batches, releases what they promised in order.
+
+Laws: a reply or an event is released only after its change is durable, in commit order; a failed batch leaves
+memory as the store is; a refusal that rests on something in flight is released with it; nothing else assigns state.
+"""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from eryxd.api.events import Event
+from eryxd.core.change import TABLES, Change, Context, Effect, Key, State, Stored, Tx
+from eryxd.daemon.store import Store, Written, encoded
+from eryxd.domain.errors import Busy, EryxError, StoreUnavailable
+from eryxd.domain.ids import Record
+
+log = logging.getLogger("eryxd.engine")
+
+MAX_IN_FLIGHT: Final = 4096
+"""Changes that may wait for the disk.  More than that means that it has stopped."""
+
+BUSY_WAIT_S: Final = 0.2
+"""How long the daemon's own work waits before it tries again when too many changes wait for the disk."""
+
+PROBE_S: Final = 5.0
+"""How often a store that refused is tried again."""
+
+_ABSENT: Final = object()
+"""Tells a tombstone (None) from no entry at all."""
+
+T = TypeVar("T")
+Outcome = Callable[[Any, EryxError | None], None]
+"""Called once on the loop with the reply or the error, after the commit."""
+
+
+class Flight(NamedTuple):
+    """A computed change on its way to the disk, or an error that waits for what it rests on."""
+
+    change: Change
+    first_seq: int
+    done: Outcome
+    error: EryxError | None = None
+
+
+class Announced(NamedTuple):
+    """A durable event: its record (without a number of its own), its number, and its encoding with that number."""
+
+    event: Event
+    seq: int
+    body: bytes
+
+
+class Listener(NamedTuple):
+    """Who is told of what has become durable.
+
+    `failed` is called when a batch was lost; `recovered` when the store takes writes again.
+    """
+
+    events: Callable[[list[Announced]], None]
+    effects: Callable[[list[Effect]], None]
+    failed: Callable[[], None]
+    recovered: Callable[[], None]
+
+
+class Engine:
+    """Owns both views and the writer thread."""
+
+    def __init__(self, store: Store, stored: Stored, context: Callable[..., Context]) -> None:
+        self.committed = State()
+        self.head = State()
+        self.problem: str | None = None
+        self.seq = int(store.meta("seq"))
+        """The last durable event."""
+        self._store = store
+        self.stored = stored
+        """Reads one row that is not kept in memory, as the store has it."""
+        self._context = context
+        self._next_seq = self.seq + 1
+        self._number = int(store.meta("number"))
+        self._batches = store.batches()
+        self._departed: dict[tuple[type[Record], Key], Record | None] = {}
+        self._waiting: list[Flight] = []
+        self._writing: list[Flight] = []
+        self._kicked = False
+        self._closed = False
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="eryxd-writer")
+        self._listener: Listener | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        store.load(self.committed)
+        store.load(self.head)
+
+    def listen(self, listener: Listener) -> None:
+        """Set who is told; once, before the first change."""
+        self._listener = listener
+
+    def next_number(self) -> int:
+        """Return the next number that orders records.  Numbers are never used twice, gaps are fine."""
+        self._number += 1
+        return self._number
+
+    def execute(self, use_case: Callable[[Tx, Any], T], request: Any, done: Outcome, **facts: Any) -> None:
+        """Compute a use case on head and send its change to the disk; `done` hears the outcome.
+
+        `facts` go into the context: who is calling.
+        """
+        refusal = self._refusal()
+        if refusal is not None:
+            done(None, refusal)
+            return
+        tx = self._tx(facts)
+        try:
+            reply = use_case(tx, request)
+        except EryxError as error:
+            tx.rollback()
+            self._refuse(error, done)
+            return
+        except BaseException:
+            tx.rollback()
+            raise
+        self._accept(tx.finish(reply), done)
+
+    def look(self, use_case: Callable[[Tx, Any], T], request: Any, **facts: Any) -> T:
+        """Compute a use case that only looks, on what is durable; whatever it puts is taken back."""
+        tx = Tx(self.committed, self.committed, {}, self.stored, self._context(**facts))
+        try:
+            return use_case(tx, request)
+        finally:
+            tx.rollback()
+
+    async def run(self, use_case: Callable[[Tx, Any], T], request: Any, **facts: Any) -> T:
+        """Execute and wait for the outcome.
+
+        Raises: EryxError -- what the use case refused, or that the store did.
+        """
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def done(reply: Any, error: EryxError | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(reply)
+            else:
+                future.set_exception(error)
+
+        self.execute(use_case, request, done, **facts)
+        return await future
+
+    async def persist(self, use_case: Callable[[Tx, Any], T], request: Any) -> T:
+        """Execute and wait, also while too many changes wait for the disk: for what the daemon itself must record.
+
+        Raises: EryxError -- as `run`, but never Busy.
+        """
+        while True:
+            try:
+                return await self.run(use_case, request)
+            except Busy:
+                await asyncio.sleep(BUSY_WAIT_S)
+
+    def _refusal(self) -> EryxError | None:
+        if self.problem is not None:
+            return StoreUnavailable(
+                f"The store takes no writes: {self.problem}. Nothing was changed; it is tried again every"
+                f" {PROBE_S:.0f} s.",
+                why=self.problem,
+            )
+        if len(self._waiting) + len(self._writing) >= MAX_IN_FLIGHT:
+            return Busy("Too many changes wait for the disk.", retry_ms=200)
+        return None
+
+    def _tx(self, facts: dict[str, Any]) -> Tx:
+        return Tx(self.head, self.committed, self._departed, self.stored, self._context(**facts))
+
+    def _refuse(self, error: EryxError, done: Outcome) -> None:
+        if self._waiting or self._writing:
+            self._waiting.append(Flight(Change((), (), (), (), None), self._next_seq, done, error))
+            self._kick()
+        else:
+            done(None, error)
+
+    def _accept(self, change: Change, done: Outcome) -> None:
+        first = self._next_seq
+        self._next_seq += len(change.events)
+        if "seq" in getattr(change.reply, "__struct_fields__", ()):
+            change = change._replace(reply=replace(change.reply, seq=self._next_seq - 1))
+        for record in change.puts:
+            kind = type(record)
+            if not TABLES[kind].keep(record):
+                self._departed[kind, TABLES[kind].key(record)] = record
+        for kind, key in change.deletes:
+            self._departed[kind, key] = None
+        self._waiting.append(Flight(change, first, done))
+        self._kick()
+
+    def _kick(self) -> None:
+        """Start a batch at the end of this turn of the loop, so that what arrives together is synced together."""
+        if not self._kicked and not self._writing:
+            self._kicked = True
+            self._idle.clear()
+            asyncio.get_running_loop().call_soon(self._write)
+
+    def _write(self) -> None:
+        self._kicked = False
+        self._writing, self._waiting = self._waiting, []
+        batch = [
+            Written(flight.change, flight.first_seq)
+            for flight in self._writing
+            if flight.change.puts or flight.change.deletes or flight.change.events
+        ]
+        if not batch:
+            self._land([])
+            return
+        future = asyncio.get_running_loop().run_in_executor(self._writer, self._commit, batch, self._number)
+        future.add_done_callback(self._written)
+
+    def _commit(self, batch: list[Written], number: int) -> list[list[bytes]]:
+        try:
+            return self._store.commit(batch, number)
+        except (sqlite3.Error, OSError) as error:
+            if self._happened_after_all():
+                return [
+                    [encoded(event, written.first_seq + n) for n, event in enumerate(written.change.events)]
+                    for written in batch
+                ]
+            raise StoreUnavailable(f"The disk refused: {error}.", why=str(error)) from error
+
+    def _happened_after_all(self) -> bool:
+        """A COMMIT that reported an error may still be in the file: look before saying anything."""
+        try:
+            return self._store.batches() > self._batches
+        except (sqlite3.Error, OSError):
+            return False
+
+    def _written(self, future: asyncio.Future[list[list[bytes]]]) -> None:
+        error = future.exception()
+        if error is None:
+            self._batches += 1
+            self._land(future.result())
+            return
+        if not isinstance(error, StoreUnavailable):
+            log.error("the writer broke down", exc_info=error)
+            error = StoreUnavailable(f"The writer broke down: {type(error).__name__}.", why="internal")
+        self._lose(error)
+
+    def _land(self, bodies: list[list[bytes]]) -> None:
+        """Move the batch to committed, then release events, effects and replies, in order, in this one callback."""
+        landed, self._writing = self._writing, []
+        remaining = iter(bodies)
+        announced: list[Announced] = []
+        effects: list[Effect] = []
+        for flight in landed:
+            self._make_durable(flight.change)
+            if flight.change.puts or flight.change.deletes or flight.change.events:
+                numbered = zip(flight.change.events, next(remaining), strict=True)
+                announced += (Announced(event, flight.first_seq + n, body) for n, (event, body) in enumerate(numbered))
+            effects += flight.change.effects
+            self.seq = max(self.seq, flight.first_seq + len(flight.change.events) - 1)
+        if self._listener is not None:
+            self._listener.events(announced)
+            self._listener.effects(effects)
+        for flight in landed:
+            flight.done(None if flight.error else flight.change.reply, flight.error)
+        self._next_batch()
+
+    def _make_durable(self, change: Change) -> None:
+        for record in change.puts:
+            self.committed.put(record)
+            row = (type(record), TABLES[type(record)].key(record))
+            if self._departed.get(row) is record:
+                del self._departed[row]
+        for kind, key in change.deletes:
+            self.committed.delete(kind, key)
+            if self._departed.get((kind, key), _ABSENT) is None:
+                del self._departed[kind, key]
+
+    def _next_batch(self) -> None:
+        if self._waiting:
+            self._kick()
+        elif not self._writing and not self._kicked:
+            self._idle.set()
+
+    def _lose(self, error: StoreUnavailable) -> None:
+        """Drop everything in flight, so that memory is what the store says; tell everybody who waits."""
+        lost = self._writing + self._waiting
+        self._writing, self._waiting = [], []
+        self._departed.clear()
+        for flight in lost:
+            self._take_back(flight.change)
+        self._next_seq = self.seq + 1
+        self.problem = str(error.data.get("why", error.message))
+        log.error("the store takes no writes: %s", self.problem)
+        for flight in lost:
+            flight.done(None, error)
+        self._idle.set()
+        if self._listener is not None:
+            self._listener.failed()
+        if not self._closed:
+            asyncio.get_running_loop().call_later(PROBE_S, self._probe)
+
+    def _take_back(self, change: Change) -> None:
+        keys = [(type(record), TABLES[type(record)].key(record)) for record in change.puts]
+        for kind, key in [*keys, *change.deletes]:
+            durable = self.committed.get(kind, key)
+            if durable is None:
+                self.head.delete(kind, key)
+            else:
+                self.head.put(durable)
+
+    def _probe(self) -> None:
+        if self._closed or self.problem is None:
+            return
+        future = asyncio.get_running_loop().run_in_executor(self._writer, self._store.probe)
+        future.add_done_callback(self._probed)
+
+    def _probed(self, future: asyncio.Future[None]) -> None:
+        error = future.exception()
+        if error is not None:
+            self.problem = str(error)
+            if not self._closed:
+                asyncio.get_running_loop().call_later(PROBE_S, self._probe)
+            return
+        log.warning("the store takes writes again")
+        self.problem = None
+        if self._listener is not None:
+            self._listener.recovered()
+
+    async def on_writer(self, work: Callable[[Store], T]) -> T:
+        """Do something with the store between batches, in the writer's thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._writer, work, self._store)
+
+    async def idle(self) -> None:
+        """Wait until nothing is in flight."""
+        await self._idle.wait()
+
+    async def close(self) -> None:
+        """Commit what is in flight, mark the stop as clean, close the file."""
+        await self.idle()
+        self._closed = True
+        if self.problem is None:
+            await self.on_writer(lambda store: store.mark_clean(True))
+        await self.on_writer(lambda store: store.close())
+        self._writer.shutdown()

@@ -1,0 +1,368 @@
+"""The store: one SQLite file, one writer.
+
+Laws: a batch is in the file whole or not at all; a commit that returned has been synced; a file that is missing,
+foreign, broken or from a later version is refused and left alone, never replaced by an empty one.
+
+Source: DUR rules of the project; `docs/architecture.md`, "The store".
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from eryxd.api.events import TOPIC, Event
+from eryxd.core.change import TABLES, Change, Key, R, State, encode
+from eryxd.daemon.schema import APPLICATION_ID, MIGRATIONS
+from eryxd.domain.approval import Approval, ApprovalContent
+from eryxd.domain.errors import StoreUnavailable
+from eryxd.domain.ids import Record
+from eryxd.domain.pattern import Pattern
+from eryxd.domain.session import Message, Offer, Project, Run, RunInput, SessionHead, Withheld
+from eryxd.domain.timeline import TimelineEvent
+
+STORE_FILE: Final = "store.db"
+MARKER_FILE: Final = "store.epoch"
+"""Lies beside the store and says that there must be one: without it a lost file would look like a first start."""
+
+LEAST_SQLITE: Final = (3, 37, 0)
+"""STRICT tables."""
+
+
+class Columns(NamedTuple):
+    """How a kind is written: its table, key columns in order, and their values for a record."""
+
+    table: str
+    names: tuple[str, ...]
+    values: Callable[[Any], tuple[Any, ...]]
+    key: tuple[str, ...] = ("id",)
+
+
+def _live(record: Any) -> int:
+    return int(TABLES[type(record)].keep(record))
+
+
+COLUMNS: Final[dict[type[Record], Columns]] = {
+    Pattern: Columns("pattern", ("id",), lambda r: (r.id,)),
+    Project: Columns("project", ("id",), lambda r: (r.id,)),
+    SessionHead: Columns("session", ("id",), lambda r: (r.id,)),
+    Offer: Columns(
+        "offer",
+        ("owner", "owner_id", "tool_id"),
+        lambda r: (r.owner.value, r.owner_id, r.tool_id),
+        ("owner", "owner_id", "tool_id"),
+    ),
+    Run: Columns("run", ("id", "session_id", "number", "live"), lambda r: (r.id, r.session_id, r.number, _live(r))),
+    Message: Columns(
+        "message", ("id", "session_id", "number", "live"), lambda r: (r.id, r.session_id, r.number, _live(r))
+    ),
+    TimelineEvent: Columns(
+        "timeline",
+        ("id", "session_id", "run_id", "number", "live"),
+        lambda r: (r.id, r.session_id, r.run_id, r.number, _live(r)),
+    ),
+    Approval: Columns(
+        "approval", ("id", "session_id", "number", "live"), lambda r: (r.id, r.session_id, r.number, _live(r))
+    ),
+    ApprovalContent: Columns(
+        "approval_content",
+        ("approval_id", "session_id"),
+        lambda r: (r.approval_id, r.session_id),
+        ("approval_id",),
+    ),
+    Withheld: Columns(
+        "withheld",
+        ("id", "session_id", "run_id", "number"),
+        lambda r: (r.id, r.session_id, r.run_id, r.number),
+    ),
+    RunInput: Columns(
+        "run_input",
+        ("run_id", "agent_id", "session_id"),
+        lambda r: (r.run_id, r.agent_id, r.session_id),
+        ("run_id", "agent_id"),
+    ),
+}
+
+DECODERS: Final = {kind: msgspec.msgpack.Decoder(kind) for kind in COLUMNS}
+LOADED: Final[tuple[type[Record], ...]] = (Pattern, Project, SessionHead, Offer, Withheld)
+"""Kept in memory whole."""
+LOADED_LIVE: Final[tuple[type[Record], ...]] = (Run, Message, TimelineEvent, Approval)
+"""Kept in memory while they are not finished."""
+
+_OF_SESSION: Final = ("run", "message", "timeline", "approval", "approval_content", "withheld", "run_input")
+
+
+def _upsert(columns: Columns) -> str:
+    names = (*columns.names, "body")
+    updates = ", ".join(f"{name} = excluded.{name}" for name in names if name not in columns.key)
+    return (
+        f"INSERT INTO {columns.table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608
+        f" ON CONFLICT ({', '.join(columns.key)}) DO UPDATE SET {updates}"
+    )
+
+
+def _where_key(columns: Columns) -> str:
+    return " AND ".join(f"{name} = ?" for name in columns.key)
+
+
+_UPSERT: Final = {kind: _upsert(columns) for kind, columns in COLUMNS.items()}
+_DELETE: Final = {
+    kind: f"DELETE FROM {columns.table} WHERE {_where_key(columns)}"  # noqa: S608
+    for kind, columns in COLUMNS.items()
+}
+_SELECT: Final = {
+    kind: f"SELECT body FROM {columns.table} WHERE {_where_key(columns)}"  # noqa: S608
+    for kind, columns in COLUMNS.items()
+}
+
+
+class Written(NamedTuple):
+    """A change on its way to the file: its events are numbered from `first_seq`."""
+
+    change: Change
+    first_seq: int
+
+
+def key_values(key: Key) -> tuple[str, ...]:
+    """Return a record's key as SQL parameters."""
+    return tuple(str(part) for part in key) if isinstance(key, tuple) else (str(key),)
+
+
+class Store:
+    """The writer's connection.  After `load` only one thread may use it."""
+
+    def __init__(self, state_dir: Path) -> None:
+        """Open the store, or create it where none has ever been.
+
+        Raises: StoreUnavailable -- saying what is wrong with the file and what to do.
+        """
+        self.path = state_dir / STORE_FILE
+        refuse_unfit(state_dir)
+        self._create_or_open(state_dir)
+
+    def _create_or_open(self, state_dir: Path) -> None:
+        is_new = not self.path.exists()
+        try:
+            self._db = connect(self.path)
+            self._check_file()
+            self._migrate(is_new)
+            self.epoch = self.meta("epoch")
+            self._inode = os.stat(self.path).st_ino
+            (state_dir / MARKER_FILE).write_text(self.epoch + "\n")
+        except (sqlite3.Error, OSError) as error:
+            raise unusable(self.path, str(error)) from error
+
+    def _check_file(self) -> None:
+        ours = self._db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
+        empty = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+        if not ours and not empty:
+            raise unusable(self.path, "it is not a store of eryx")
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version > len(MIGRATIONS):
+            raise StoreUnavailable(
+                f"The store {self.path} was written by a later version of eryx (schema {version}, this one knows"
+                f" {len(MIGRATIONS)}). Install that version, or restore a backup: eryx store restore FILE",
+                path=str(self.path),
+                version=version,
+            )
+
+    def _migrate(self, is_new: bool) -> None:
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version == len(MIGRATIONS):
+            return
+        self._db.execute("BEGIN IMMEDIATE")
+        for step in MIGRATIONS[version:]:
+            for statement in step.split(";\n"):
+                if statement.strip():
+                    self._db.execute(statement)
+        self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        self._db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        if is_new:
+            for name, value in (("epoch", os.urandom(8).hex()), ("seq", "0"), ("number", "0"), ("batch", "0")):
+                self._db.execute("INSERT INTO meta VALUES (?, ?)", (name, value))
+            self._db.execute("INSERT INTO meta VALUES ('clean', '1')")
+        self._db.execute("COMMIT")
+
+    def meta(self, name: str) -> str:
+        """Return one of the store's own values."""
+        return str(self._db.execute("SELECT value FROM meta WHERE key = ?", (name,)).fetchone()[0])
+
+    def load(self, state: State) -> None:
+        """Fill a state with everything that lives in memory."""
+        for kind in LOADED:
+            self._load(state, kind, "")
+        for kind in LOADED_LIVE:
+            self._load(state, kind, " WHERE live = 1")
+
+    def _load(self, state: State, kind: type[Record], where: str) -> None:
+        decode = DECODERS[kind].decode
+        rows = self._db.execute(f"SELECT body FROM {COLUMNS[kind].table}{where}")  # noqa: S608
+        for (body,) in rows:
+            state.put(decode(body))
+
+    def commit(self, batch: Sequence[Written], number: int) -> list[list[bytes]]:
+        """Write a batch as one synced transaction; return each change's encoded events.
+
+        Raises: OSError, sqlite3.Error -- the batch is not in the file, unless `holds` says that it is after all.
+        """
+        if os.stat(self.path).st_ino != self._inode:
+            raise OSError(f"{self.path} was replaced under the running daemon")
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            bodies = [self._write(written) for written in batch]
+            last = max(written.first_seq + len(written.change.events) - 1 for written in batch)
+            self._db.execute("UPDATE meta SET value = ? WHERE key = 'seq'", (str(last),))
+            self._db.execute("UPDATE meta SET value = ? WHERE key = 'number'", (str(number),))
+            self._db.execute("UPDATE meta SET value = CAST(value AS INTEGER) + 1 WHERE key = 'batch'")
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+        return bodies
+
+    def batches(self) -> int:
+        """Return how many batches the file holds, to learn whether a COMMIT that reported an error happened."""
+        return int(self.meta("batch"))
+
+    def _write(self, written: Written) -> list[bytes]:
+        change = written.change
+        for record in change.puts:
+            kind = type(record)
+            row = (*COLUMNS[kind].values(record), encode(record))
+            self._db.execute(_UPSERT[kind], row)
+            if kind is Message and record.streaming is not True:  # type: ignore[attr-defined]
+                self._index(record)  # type: ignore[arg-type]
+        for kind, key in change.deletes:
+            self._db.execute(_DELETE[kind], key_values(key))
+            if kind is SessionHead:
+                self._delete_session(str(key))
+        return [self._journal(event, written.first_seq + n) for n, event in enumerate(change.events)]
+
+    def _index(self, message: Message) -> None:
+        row = self._db.execute("SELECT rowid FROM message WHERE id = ?", (message.id,)).fetchone()
+        self._db.execute("DELETE FROM message_text WHERE rowid = ?", row)
+        self._db.execute("INSERT INTO message_text (rowid, content) VALUES (?, ?)", (*row, message.content))
+
+    def _delete_session(self, session: str) -> None:
+        self._db.execute(
+            "DELETE FROM message_text WHERE rowid IN (SELECT rowid FROM message WHERE session_id = ?)", (session,)
+        )
+        for table in _OF_SESSION:
+            self._db.execute(f"DELETE FROM {table} WHERE session_id = ?", (session,))  # noqa: S608
+
+    def _journal(self, event: Event, seq: int) -> bytes:
+        body = encoded(event, seq)
+        session = event.session_id or ""
+        self._db.execute(
+            "INSERT INTO journal VALUES (?, ?, ?, ?, ?)", (seq, event.at, TOPIC[event.type].value, session, body)
+        )
+        return body
+
+    def trim_journal(self, keep_events: int, before: str, step: int) -> int:
+        """Drop at most `step` of the oldest journal rows that are beyond the limits; return how many."""
+        newest = int(self.meta("seq"))
+        with self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            found = self._db.execute(
+                "DELETE FROM journal WHERE seq IN"
+                " (SELECT seq FROM journal WHERE seq <= ? OR at < ? ORDER BY seq LIMIT ?)",
+                (newest - keep_events, before, step),
+            )
+            return found.rowcount
+
+    def mark_clean(self, clean: bool) -> None:
+        """Write down whether the daemon stopped in good order."""
+        self._db.execute("UPDATE meta SET value = ? WHERE key = 'clean'", (str(int(clean)),))
+
+    def probe(self) -> None:
+        """Try the disk again with a fresh connection and a real write.
+
+        Raises: OSError, sqlite3.Error, StoreUnavailable -- it still refuses.
+        """
+        self._db.close()
+        self._db = connect(self.path)
+        if os.stat(self.path).st_ino != self._inode:
+            raise OSError(f"{self.path} was replaced under the running daemon")
+        self.mark_clean(False)
+
+    def close(self) -> None:
+        """Close the connection; the WAL is folded into the file."""
+        self._db.close()
+
+
+def connect(path: Path, read_only: bool = False) -> sqlite3.Connection:
+    """Open a connection as every connection of ours is: bounded waiting, no schema tricks, synced commits."""
+    if sqlite3.sqlite_version_info < LEAST_SQLITE:
+        raise unusable(path, f"SQLite {sqlite3.sqlite_version} is too old; 3.37 or later is needed")
+    if not read_only:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)) if not path.exists() else None
+    uri = f"file:{_quoted(path)}?mode={'ro' if read_only else 'rw'}"
+    db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5.0)
+    db.execute("PRAGMA trusted_schema = OFF")
+    if read_only:
+        db.execute("PRAGMA query_only = ON")
+        return db
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    # What was withheld and rejected should not stay readable in free pages.
+    db.execute("PRAGMA secure_delete = ON")
+    db.execute("PRAGMA wal_autocheckpoint = 4000")
+    return db
+
+
+def _quoted(path: Path) -> str:
+    return str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+
+
+def refuse_unfit(state_dir: Path) -> None:
+    """Refuse to start on nothing where there was a store before.
+
+    Raises: StoreUnavailable.
+    """
+    path = state_dir / STORE_FILE
+    known = (state_dir / MARKER_FILE).exists()
+    if path.exists() and path.stat().st_size == 0:
+        raise unusable(path, "the file is empty")
+    if known and not path.exists():
+        raise unusable(path, "the file is gone")
+
+
+def unusable(path: Path, why: str) -> StoreUnavailable:
+    """Say what is wrong with a store's file and what to type; the file is left as it is."""
+    return StoreUnavailable(
+        f"The store {path} cannot be used: {why}. It was left as it is."
+        " Restore a backup with: eryx store restore FILE  (the present file is kept aside)",
+        path=str(path),
+        why=why,
+    )
+
+
+def encoded(event: Event, seq: int) -> bytes:
+    """Return an event as it is journalled and sent."""
+    return encode(msgspec.structs.replace(event, seq=seq))
+
+
+class Reader:
+    """Reads single rows from the store; for use on the loop, where one row by key costs microseconds."""
+
+    def __init__(self, path: Path) -> None:
+        self._db = connect(path, read_only=True)
+
+    def get(self, kind: type[R], key: Key) -> R | None:
+        """Return one row as the store has it."""
+        row = self._db.execute(_SELECT[kind], key_values(key)).fetchone()
+        return None if row is None else DECODERS[kind].decode(row[0])  # type: ignore[return-value]
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._db.close()
+
+
+def decode_all(kind: type[R], rows: Iterable[tuple[bytes]]) -> tuple[R, ...]:
+    """Decode the rows of a query."""
+    decode = DECODERS[kind].decode
+    return tuple(decode(body) for (body,) in rows)  # type: ignore[misc]

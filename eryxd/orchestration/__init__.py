@@ -1,0 +1,1 @@
+"""Patterns into turns: one module per mode."""
