@@ -1,0 +1,1 @@
+"""Backends of our own: what actually runs an agent's turn."""
