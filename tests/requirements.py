@@ -1,0 +1,89 @@
+"""The rules, each with the claim it makes.  A test names the rules it proves with `@requirement(...)`.
+
+`RULES` holds what this release must prove; `LATER` what the rules describe and a later release will: a test that
+proves one of those moves its id to `RULES`.  `tests/contract/test_requirements.py` checks both ways.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import pytest
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+
+def requirement(*ids: str) -> Callable[[T], T]:
+    """Mark a test as a proof of these rules."""
+
+    def mark(test: T) -> T:
+        return pytest.mark.requirement(*ids)(test)  # type: ignore[no-any-return]
+
+    return mark
+
+
+RULES: Final[dict[str, str]] = {
+    "POL-1": "a policy's shape is checked: rules required, unknown kinds and blank agents refused",
+    "POL-2": "normalising: unscoped beats scoped, scoped are unioned, order fixed, idempotent",
+    "POL-3": "rules and the list are independent",
+    "POL-4": "a pattern without a policy gets the configured default",
+    "POL-5": "inherit, empty and list stay three states",
+    "POL-6": "a run's policy is frozen; only remember and revoke change it",
+    "POL-7": "the decision, first match wins",
+    "POL-8": "an unidentified agent under a scoped rule asks, and is held",
+    "POL-9": "missing or unreadable never widens",
+    "POL-10": "infrastructure tools pass only when named and not offered",
+    "POL-11": "a provider that came later does not inherit a grant",
+    "CAT-1": "a definition's parallel lists",
+    "CAT-3": "runtime tools: trimmed, one builtin provider per id",
+    "APR-1": "an approval's fields and caps",
+    "APR-2": "waiting is not a status",
+    "APR-3": "any pending approval may be resolved",
+    "APR-4": "resolving: errors, races, remember's limits",
+    "APR-5": "approving resumes, the gate's answers",
+    "APR-6": "remember releases what waits for the same tool",
+    "APR-7": "final responses are held back and appear nowhere",
+    "APR-8": "titles, details and permission kinds",
+    "APR-9": "ids and durability of decisions",
+    "APR-10": "one settle for every end",
+    "APR-11": "restart interrupts and never resumes",
+    "RUN-1": "sending a message",
+    "RUN-2": "a run's record",
+    "RUN-3": "cancel in two commits",
+    "RUN-4": "late events change nothing",
+    "TLN-1": "event kinds and common fields",
+    "TLN-2": "one approval event per approval",
+    "TLN-3": "one tool-call event per call, with every ask",
+    "TLN-4": "one message event per message",
+    "TLN-5": "cost does not grow with history",
+    "SES-1": "sessions: create, list, search, duplicate, delete",
+    "SES-2": "automatic titles",
+    "SES-3": "settings are fixed while running; revoke always works",
+    "PAT-1": "pattern validation, all problems at once",
+    "PAT-2": "built-in patterns",
+    "PAT-3": "optimistic revisions",
+    "PRJ-1": "projects",
+    "FIL-1": "records that belong to the code are read-only",
+    "BKD-1": "capabilities",
+    "BKD-2": "a backend never decides; a lost one settles its runs",
+    "BKD-3": "which backend runs an agent",
+    "BKD-4": "replay plays a plan that is kept with the run",
+    "VAL-1": "unknown agents and tools are refused, all at once",
+    "VAL-3": "a scratchpad session takes no auto-approve override",
+    "PKG-1": "each dependency has its own line, is named once, and is explained in ADR 1; typer stays below 0.29",
+    "PKG-2": "console scripts and plugin entry points resolve; versions, licence and Python bound agree",
+    "PKG-3": "the tree has the documented layout and holds nothing made by tools or tied to one machine",
+    "WIR-20": "the client trusts only a private folder and a daemon of the same user",
+    "WIR-21": "any chunking gives the client the same replies and events; broken frames are errors",
+    "WIR-22": "refusals carry code, message and data, also as text",
+    "WIR-23": "a busy daemon or a full backlog is retried for a bounded time",
+    "WIR-24": "a socket path over 100 bytes is reached",
+    "WIR-25": "following a run leaves no gap and tells nothing twice",
+    "CLI-20": "a client command's path imports nothing heavy",
+    "CLI-21": "where files are: XDG, ERYX_HOME, never /tmp",
+    "CLI-22": "config.toml is taken whole, or refused with file, line and cure",
+    "PRN-4": "a session's list that becomes empty stays explicit",
+}
+
+LATER: Final[frozenset[str]] = frozenset(
+    "CAT-2 CAT-4 CAT-5 CAT-6 CAT-7 CAT-8 VAL-2 PRN-1 PRN-2 PRN-3 PRN-5 APR-12 FIL-2 FIL-3 FIL-4".split()
+)
