@@ -1,0 +1,133 @@
+"""Asking a person in place: shows an approval, takes a key, sends the decision with the digest of what was shown.
+
+Source: APR-4, APR-6.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from eryxd.cli import render_approvals as approvals
+from eryxd.cli.feed import Feed
+from eryxd.cli.refs import shorten
+from eryxd.cli.report import fail
+from eryxd.cli.terminal import Closed, Terminal
+from eryxd.cli.text import Look, cut, plural, visible
+from eryxd.client.client import Client, RemoteError
+from eryxd.domain.errors import ErrorCode
+
+SHOWN_LINES: Final = 20
+"""How much of a call or of messages is shown before `s` is pressed: it fits a terminal with the question."""
+
+Reply = dict[str, Any]
+
+
+class Asker:
+    """Asks about one approval after the other.
+
+    `take` takes in what has happened and prints it; `waits` says whether an approval is still open.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        terminal: Terminal,
+        look: Look,
+        feed: Feed,
+        take: Callable[[], None],
+        waits: Callable[[str], bool],
+    ) -> None:
+        self._client = client
+        self._terminal = terminal
+        self._look = look
+        self._feed = feed
+        self._take = take
+        self._waits = waits
+
+    def ask(self, id: str) -> None:
+        """Ask until the approval is decided, here or elsewhere, or put off."""
+        reply = self._fetch(id)
+        while reply is not None and reply["approval"]["status"] == "pending":
+            try:
+                key = self._key(id, reply)
+            except Closed:
+                key = "l"
+            reply = None if key is None else self._act(key, id, reply)
+
+    def _fetch(self, id: str) -> Reply | None:
+        reply: Reply = self._client.call("approvals.get", approval_id=id)
+        if reply["approval"]["status"] == "pending":
+            self._show(reply)
+        return reply
+
+    def _show(self, reply: Reply) -> None:
+        approval, look = reply["approval"], self._look
+        head = f"{approvals.WAITING} {visible(approval['title'])}"
+        self._say(look.paint("yellow", head) + approvals.place(reply))
+        if approval.get("detail"):
+            self._say(f"  {cut(approval['detail'], max(look.width - 2, 0))}")
+        lines = approvals.content(approval, look)
+        for line in lines[:SHOWN_LINES]:
+            self._say(line)
+        if len(lines) > SHOWN_LINES:
+            self._say(look.paint("yellow", f"  … {plural(len(lines) - SHOWN_LINES, 'more line')}: press s"))
+        if approvals.can_remember(reply):
+            self._say(look.paint("dim", f"  with A, {approvals.remember(reply)}"))
+
+    def _key(self, id: str, reply: Reply) -> str | None:
+        """Return the next key, or None when somebody else decided meanwhile."""
+        self._terminal.forget_typed()
+        self._terminal.show(self._question(reply))
+        while (key := self._terminal.key(self._feed)) is None:
+            self._say("")
+            self._take()
+            if not self._waits(id):
+                return None
+            self._terminal.show(self._question(reply))
+        self._say(key if key.isprintable() else "")
+        return key
+
+    def _question(self, reply: Reply) -> str:
+        keys = ["[a]pprove", "[r]eject", "[s]how all", "[l]ater"]
+        if approvals.can_remember(reply):
+            keys.insert(1, "[A]pprove and remember for this session")
+        return "  " + "  ".join(keys) + " > "
+
+    def _act(self, key: str, id: str, reply: Reply) -> Reply | None:
+        """Do what a key says.  Return what to ask about next, or None when this one is done with."""
+        match key:
+            case "a":
+                return self._resolve(reply, "approved")
+            case "A" if approvals.can_remember(reply):
+                return self._resolve(reply, "approved", remember="session")
+            case "r":
+                note = self._terminal.line("  note for the agent (Enter: none, Ctrl-D: back) > ")
+                return reply if note is None else self._resolve(reply, "rejected", note=note or None)
+            case "s":
+                for line in approvals.approval(reply, self._look):
+                    self._say(line)
+            case "l":
+                self._say(f"  later: eryx approvals approve {shorten([id])[id]}")
+                return None
+        return reply
+
+    def _resolve(self, reply: Reply, decision: str, **more: str | None) -> Reply | None:
+        approval = reply["approval"]
+        try:
+            self._client.call(
+                "approvals.resolve",
+                session_id=approval["session_id"],
+                approval_id=approval["id"],
+                decision=decision,
+                digest=approval["digest"],
+                **more,
+            )
+        except RemoteError as refusal:
+            if refusal.code == ErrorCode.APPROVAL_NOT_ACTIVE:
+                self._say(f"  already {approvals.decided(refusal.data)}")
+                return None
+            fail(refusal, False)
+            return self._fetch(approval["id"])
+        return None
+
+    def _say(self, line: str) -> None:
+        self._terminal.show(line + "\n")

@@ -1,0 +1,137 @@
+"""Short ids: what is shown, and what is accepted in place of the whole.
+
+Laws: among the ids given, `shorten` never gives two the same; what it gives, `pick` finds again.
+
+Source: APR-9.
+"""
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import Any, Final
+
+from eryxd.cli.report import Problem
+from eryxd.cli.text import visible
+from eryxd.client.client import Client
+from eryxd.domain.errors import ErrorCode
+
+LEAST: Final = 4
+"""Fewest characters of an id that are shown or accepted: less is a typing error, not a name."""
+
+SURE: Final = 8
+"""Characters that name one of many without looking at the rest: the kind letter and 35 random bits."""
+
+_WHOLE: Final = 17
+_PAGE: Final = 1000
+_RUNS: Final = 1000
+"""How many of the newest runs a prefix is looked up in: there can be millions."""
+
+
+def shorten(ids: Iterable[str]) -> dict[str, str]:
+    """Return the shortest prefix of each id that none of the others has, at least `LEAST` long."""
+    ordered = sorted(set(ids))
+    need = dict.fromkeys(ordered, LEAST)
+    for left, right in pairwise(ordered):
+        common = next((at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), len(left)) + 1
+        need[left] = max(need[left], common)
+        need[right] = max(need[right], common)
+    return {each: each[: need[each]] for each in ordered}
+
+
+def sure(id: str) -> str:
+    """Return a prefix that can be pasted later, when there may be more ids."""
+    return id[:SURE] if len(id) == _WHOLE else id
+
+
+def pick(noun: str, given: str, ids: Collection[str]) -> str:
+    """Return the one id that begins with what was given.
+
+    Raises: Problem -- none does, several do, or it is too short to tell.
+    """
+    wanted = given.lower()
+    if wanted in ids:
+        return wanted
+    if len(wanted) < LEAST:
+        raise Problem(f"{visible(given)!r} is too short: give at least {LEAST} characters of the {noun}'s id.")
+    found = sorted(each for each in ids if each.startswith(wanted))
+    if not found:
+        raise _missing(noun, given)
+    if len(found) > 1:
+        several = ", ".join(shorten(found).values())
+        raise Problem(f"{visible(given)!r} begins the ids of several {noun}s: {several}.", f"eryx {noun}s list")
+    return found[0]
+
+
+def approval_id(client: Client, given: str) -> str:
+    """Return a whole approval id; what waits is looked at first, then what was decided."""
+    if _is_whole(given):
+        return given
+    for resolved in (None, True):
+        ids = [row["id"] for row in rows(client, "approvals.list", "approvals", resolved=resolved)]
+        if any(each.startswith(given.lower()) for each in ids) or len(given) < LEAST:
+            return pick("approval", given, ids)
+    raise _missing("approval", given)
+
+
+def session_id(client: Client, given: str) -> str:
+    """Return a whole session id, archived sessions included."""
+    if _is_whole(given):
+        return given
+    ids = {
+        row["id"] for archived in (None, True) for row in rows(client, "sessions.list", "sessions", archived=archived)
+    }
+    return pick("session", given, ids)
+
+
+def run_id(client: Client, given: str) -> str:
+    """Return a whole run id; a prefix is looked up among the newest runs."""
+    if _is_whole(given):
+        return given
+    newest = rows(client, "runs.list", "runs", most=_RUNS)
+    return pick("run", given, [row["id"] for row in newest])
+
+
+def pattern_id(client: Client, given: str) -> str:
+    """Return a pattern's id, from its id, its name in any case, or the beginning of its id."""
+    patterns = client.call("patterns.list")["patterns"]
+    return _named("pattern", given, patterns)
+
+
+def project_id(client: Client, given: str) -> str:
+    """Return a project's id, from its id, its folder, its name in any case, or the beginning of its id."""
+    projects = client.call("projects.list")["projects"]
+    folder = os.path.realpath(given)
+    for project in projects:
+        if os.path.isdir(given) and project["path"] == folder:
+            return str(project["id"])
+    return _named("project", given, projects)
+
+
+def rows(client: Client, method: str, key: str, most: int = 0, **params: Any) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a paged listing, all or the first `most`."""
+    cursor = None
+    left = most or None
+    while True:
+        limit = min(_PAGE, left) if left else _PAGE
+        page = client.call(method, limit=limit, cursor=cursor, **params)
+        yield from page[key]
+        cursor = page.get("cursor")
+        left = left - len(page[key]) if left else None
+        if cursor is None or (left is not None and left <= 0):
+            return
+
+
+def _named(noun: str, given: str, records: Iterable[Mapping[str, Any]]) -> str:
+    by_id = {str(record["id"]): record for record in records}
+    if given in by_id:
+        return given
+    named = [id for id, record in by_id.items() if record["name"].casefold() == given.casefold()]
+    return named[0] if len(named) == 1 else pick(noun, given, by_id.keys())
+
+
+def _is_whole(given: str) -> bool:
+    return len(given) == _WHOLE and given.isalnum()
+
+
+def _missing(noun: str, given: str) -> Problem:
+    return Problem(f"No {noun} begins with {visible(given)!r}.", f"eryx {noun}s list", ErrorCode.NOT_FOUND, noun=noun)

@@ -1,0 +1,83 @@
+"""One key at a time from a person at a terminal, while events go on.
+
+Law: only a single key, pressed after it was asked for, is a key: what was typed ahead, pasted, or sent as an
+escape sequence (an arrow key ends in a letter) is thrown away.
+"""
+
+import os
+import select
+import sys
+import termios
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from eryxd.cli.feed import Feed
+
+_CHUNK_BYTES: Final = 4096
+_SEQUENCE_S: Final = 0.1
+"""How long the rest of an escape sequence may take, over a slow line."""
+
+_ESCAPE: Final = b"\x1b"
+
+
+def is_interactive() -> bool:
+    """Whether a person can be asked: input and output are a terminal."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+class Closed(Exception):
+    """The terminal went away."""
+
+
+class Terminal:
+    """The terminal that the command was started from."""
+
+    def __init__(self) -> None:
+        self._input = sys.stdin.fileno()
+
+    def show(self, text: str) -> None:
+        """Write text that is visible already."""
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    def forget_typed(self) -> None:
+        """Throw away what was typed before the question could be read."""
+        termios.tcflush(self._input, termios.TCIFLUSH)
+
+    def key(self, feed: Feed) -> str | None:
+        """Return the key that was pressed, or None when there are events to take instead.  Raises: Closed."""
+        with self._single_keys():
+            if feed.wait(also=self._input):
+                return None
+            typed = self._read()
+            while typed.startswith(_ESCAPE) and self._more():
+                typed += self._read()
+        return typed.decode() if len(typed) == 1 and typed.isascii() else ""
+
+    def line(self, question: str) -> str | None:
+        """Return a line of text, or None when the person changed their mind (Ctrl-D)."""
+        self.show(question)
+        typed = os.read(self._input, _CHUNK_BYTES)
+        return typed.decode(errors="replace").strip() if typed else None
+
+    def _read(self) -> bytes:
+        typed = os.read(self._input, _CHUNK_BYTES)
+        if not typed:
+            raise Closed
+        return typed
+
+    def _more(self) -> bool:
+        readable, _, _ = select.select([self._input], [], [], _SEQUENCE_S)
+        return bool(readable)
+
+    @contextmanager
+    def _single_keys(self) -> Iterator[None]:
+        before = termios.tcgetattr(self._input)
+        # TCSANOW: the default of setcbreak throws away keys that are pressed while events are taken.
+        tty.setcbreak(self._input, termios.TCSANOW)
+        try:
+            yield
+        finally:
+            termios.tcsetattr(self._input, termios.TCSANOW, before)
