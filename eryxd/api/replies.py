@@ -90,6 +90,7 @@ class BackendState(Record, frozen=True, kw_only=True):
     name: BackendName
     label: str
     by_default: bool
+    needs_model: bool
     capabilities: Capabilities | UnsetType = UNSET
     problem: str | UnsetType = UNSET
 

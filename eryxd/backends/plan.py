@@ -211,4 +211,4 @@ def _label(path: Path) -> str:
     try:
         return parse(read(path), path.name).title
     except BackendFailed as error:
-        return f"{path.stem} (cannot be played: {error.message})"
+        return error.message

@@ -113,8 +113,11 @@ def _all_problems(tx: Tx, pattern: Pattern, draft: ask.PatternDraft, old: Patter
     names = (pattern.approval_policy or tx.context.default_policy).auto_approved_tool_names or ()
     found += unknown_tools(tx, names, "approval_policy.auto_approved_tool_names")
     for index, agent in enumerate(pattern.agents):
-        if agent.backend is not UNSET and agent.backend not in tx.context.backends:
+        backend = tx.context.backends.get(agent.backend) if agent.backend else None
+        if agent.backend and backend is None:
             found.append(f"agents[{index}].backend: there is no backend {agent.backend!r}")
+        elif backend is not None and backend.needs_model and not agent.model:
+            found.append(f"agents[{index}].model: the backend {backend.name!r} needs one")
     if pattern.availability is Availability.AVAILABLE and pattern.mode in MODE_UNAVAILABLE and old is None:
         found.append(f"mode: {MODE_UNAVAILABLE[pattern.mode]}; set availability to 'unavailable' to keep it")
     return found

@@ -102,6 +102,7 @@ def choose_backend(
                 backend=named,
                 known=sorted(backends),
             )
+        _refuse_unready(agent, backends[named])
         return named
     ready = [name for name, state in backends.items() if state.by_default and _ready(state)]
     if len(ready) == 1:
@@ -114,6 +115,17 @@ def choose_backend(
         known=sorted(backends),
         setting="defaults.backend",
     )
+
+
+def _refuse_unready(agent: Agent, state: out.BackendState) -> None:
+    if state.capabilities is not UNSET and not _ready(state):
+        connection = state.capabilities.connection
+        raise BackendUnavailable(
+            f"The backend {state.name!r} of agent {agent.name!r} is not ready: {connection.summary}.",
+            backend=state.name,
+            status=connection.status.value,
+            next=f'eryx call capabilities.refresh \'{{"backend": "{state.name}"}}\'',
+        )
 
 
 def _ready(state: out.BackendState) -> bool:

@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         return _refuse(error, EXIT_UNFIT)
     try:
         return _restore(options.restore) if options.restore else _serve()
-    except (EryxError, OSError) as error:
+    except (EryxError, OSError, sqlite3.Error) as error:
         return _refuse(error, EXIT_UNFIT)
     finally:
         lock.release()

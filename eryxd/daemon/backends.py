@@ -99,7 +99,12 @@ class Backends:
 
 
 def _unasked(descriptor: BackendDescriptor) -> BackendState:
-    return BackendState(name=descriptor.name, label=descriptor.label, by_default=descriptor.by_default)
+    return BackendState(
+        name=descriptor.name,
+        label=descriptor.label,
+        by_default=descriptor.by_default,
+        needs_model=descriptor.needs_model,
+    )
 
 
 def _reason(error: Exception) -> str:

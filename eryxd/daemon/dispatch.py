@@ -24,7 +24,7 @@ from eryxd.daemon.bus import MAX_QUEUED_BYTES, Subscription
 from eryxd.daemon.connection import Connection
 from eryxd.daemon.daemon import Caller, Daemon
 from eryxd.daemon.guard import NO_NEW_PRIVS, Peer
-from eryxd.domain.errors import EryxError, ForbiddenPeer, Invalid, JournalGap, UnknownMethod
+from eryxd.domain.errors import EryxError, ForbiddenPeer, Invalid, JournalGap, ShuttingDown, UnknownMethod
 from eryxd.domain.ids import SessionId
 from eryxd.wire.peer import Request, decode_params, encode_event
 
@@ -122,6 +122,8 @@ class Dispatcher:
         """
         method = _method(request.method)
         self._guard(conn, method)
+        if self._daemon.stopping.is_set() and method.access in (Access.STEER, Access.WIDEN):
+            raise ShuttingDown("The daemon is stopping.")
         params: Any = decode_params(request.params, method.params)
         name, msgid = method.name, request.msgid
         if name in READS:

@@ -9,17 +9,18 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from eryxd.daemon.schema import APPLICATION_ID
 from eryxd.daemon.store import connect, decode_all
 from eryxd.domain.approval import Approval
 from eryxd.domain.errors import EryxError, Invalid, JournalGap, StoreUnavailable
-from eryxd.domain.ids import RunId, SessionId
+from eryxd.domain.ids import Record, RunId, SessionId
 from eryxd.domain.session import Message, Run
 from eryxd.domain.timeline import TimelineEvent
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Record)
 
 LAST: Final = 2**62
 """A number after every other."""
@@ -40,10 +41,11 @@ class JournalRow(NamedTuple):
     body: bytes
 
 
-class TimelinePage(NamedTuple):
-    """A run's events and the journal number that they are as of."""
+class Page(NamedTuple, Generic[R]):
+    """Rows in the order asked for, whether there are more, and the journal number that they are as of."""
 
-    events: tuple[TimelineEvent, ...]
+    rows: tuple[R, ...]
+    more: bool
     seq: int
 
 
@@ -68,35 +70,43 @@ class History:
         except sqlite3.Error as error:
             raise StoreUnavailable(f"The store cannot be read: {error}.", why=str(error)) from error
 
-    async def timeline(self, run: RunId, after: int, limit: int) -> TimelinePage:
+    async def timeline(self, run: RunId, after: int, limit: int) -> Page[TimelineEvent]:
         """Return a run's events after a number, in order."""
+        sql = "SELECT body FROM timeline WHERE run_id = ? AND number > ? ORDER BY number LIMIT ?"
+        return await self._page(TimelineEvent, sql, (run, after), limit)
 
-        def work(db: sqlite3.Connection) -> TimelinePage:
-            seq = int(db.execute("SELECT value FROM meta WHERE key = 'seq'").fetchone()[0])
-            sql = "SELECT body FROM timeline WHERE run_id = ? AND number > ? ORDER BY number LIMIT ?"
-            return TimelinePage(decode_all(TimelineEvent, _page(db, sql, (run, after, limit))), seq)
-
-        return await self._read(work)
-
-    async def messages(self, session: SessionId, before: int, limit: int) -> tuple[Message, ...]:
+    async def messages(self, session: SessionId, before: int, limit: int) -> Page[Message]:
         """Return a session's messages before a number, newest first."""
         sql = "SELECT body FROM message WHERE session_id = ? AND number < ? ORDER BY number DESC LIMIT ?"
-        return await self._read(lambda db: decode_all(Message, _page(db, sql, (session, before, limit))))
+        return await self._page(Message, sql, (session, before), limit)
 
-    async def runs(self, session: SessionId | None, before: int, limit: int) -> tuple[Run, ...]:
+    async def runs(self, session: SessionId | None, before: int, limit: int) -> Page[Run]:
         """Return runs before a number, newest first, of one session or of all."""
         where, values = ("session_id = ? AND ", (session,)) if session else ("", ())
         sql = f"SELECT body FROM run WHERE {where}number < ? ORDER BY number DESC LIMIT ?"  # noqa: S608
-        return await self._read(lambda db: decode_all(Run, _page(db, sql, (*values, before, limit))))
+        return await self._page(Run, sql, (*values, before), limit)
 
-    async def resolved(self, session: SessionId | None, before: int, limit: int) -> tuple[Approval, ...]:
+    async def resolved(self, session: SessionId | None, before: int, limit: int) -> Page[Approval]:
         """Return resolved approvals before a number, newest first, of one session or of all."""
         where, values = ("session_id = ? AND ", (session,)) if session else ("", ())
-        sql = (
-            f"SELECT body FROM approval WHERE {where}live = 0 AND number < ?"  # noqa: S608
-            " ORDER BY number DESC LIMIT ?"
-        )
-        return await self._read(lambda db: decode_all(Approval, _page(db, sql, (*values, before, limit))))
+        sql = f"SELECT body FROM approval WHERE {where}live = 0 AND number < ? ORDER BY number DESC LIMIT ?"  # noqa: S608
+        return await self._page(Approval, sql, (*values, before), limit)
+
+    async def _page(self, kind: type[R], sql: str, values: tuple[object, ...], limit: int) -> Page[R]:
+        """Read at most `limit` rows; a page also ends when its rows add up to `PAGE_BYTES`."""
+
+        def work(db: sqlite3.Connection) -> Page[R]:
+            seq = int(db.execute("SELECT value FROM meta WHERE key = 'seq'").fetchone()[0])
+            rows: list[tuple[bytes]] = []
+            size = 0
+            for row in db.execute(sql, (*values, limit + 1)):
+                size += len(row[0])
+                if len(rows) == limit or (rows and size > PAGE_BYTES):
+                    return Page(decode_all(kind, rows), True, seq)
+                rows.append(row)
+            return Page(decode_all(kind, rows), False, seq)
+
+        return await self._read(work)
 
     async def sessions_saying(self, words: Sequence[str]) -> list[set[str]]:
         """Return, for each word, the sessions with a published message in which it begins some word."""
@@ -186,17 +196,6 @@ def verify(db: sqlite3.Connection, path: Path) -> None:
     rows = [row[0] for row in db.execute("PRAGMA integrity_check")]
     if rows != ["ok"]:
         raise StoreUnavailable(f"{path} is damaged: {rows[0]}.", path=str(path), problems=rows[:20])
-
-
-def _page(db: sqlite3.Connection, sql: str, values: tuple[object, ...]) -> list[tuple[bytes]]:
-    rows: list[tuple[bytes]] = []
-    size = 0
-    for row in db.execute(sql, values):
-        size += len(row[0])
-        if rows and size > PAGE_BYTES:
-            break
-        rows.append(row)
-    return rows
 
 
 def _phrase(word: str) -> str:

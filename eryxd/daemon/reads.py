@@ -19,7 +19,7 @@ from eryxd.core import approvals as approval_rules, patterns
 from eryxd.core.change import Key, State, Tx, pending, session_view
 from eryxd.daemon import clock
 from eryxd.daemon.daemon import Daemon
-from eryxd.daemon.history import LAST
+from eryxd.daemon.history import LAST, Page
 from eryxd.domain.approval import (
     SHOWN_BYTES,
     Approval,
@@ -214,9 +214,8 @@ async def messages(daemon: Daemon, request: ask.MessagesList) -> out.Messages:
     """Read the transcript, oldest first; the cursor leads to what is older."""
     need(daemon, SessionHead, request.session_id, "session")
     before = _number(request.cursor, LAST)
-    rows = await daemon.history.messages(request.session_id, before, request.limit)
-    more = str(rows[-1].number) if len(rows) == request.limit else UNSET
-    return out.Messages(messages=tuple(reversed(rows)), cursor=more)
+    page = await daemon.history.messages(request.session_id, before, request.limit)
+    return out.Messages(messages=tuple(reversed(page.rows)), cursor=_cursor(page))
 
 
 def run_get(daemon: Daemon, request: ask.RunsGet) -> out.RunReply:
@@ -228,8 +227,8 @@ async def run_list(daemon: Daemon, request: ask.RunsList) -> out.Runs:
     """List runs, newest first."""
     if request.session_id is not UNSET:
         need(daemon, SessionHead, request.session_id, "session")
-    rows = await daemon.history.runs(request.session_id or None, _number(request.cursor, LAST), request.limit)
-    return out.Runs(runs=rows, cursor=str(rows[-1].number) if len(rows) == request.limit else UNSET)
+    page = await daemon.history.runs(request.session_id or None, _number(request.cursor, LAST), request.limit)
+    return out.Runs(runs=page.rows, cursor=_cursor(page))
 
 
 async def run_wait(daemon: Daemon, request: ask.RunsWait) -> out.RunReply:
@@ -246,9 +245,8 @@ async def approval_list(daemon: Daemon, request: ask.ApprovalsList) -> out.Appro
         need(daemon, SessionHead, request.session_id, "session")
     if request.resolved:
         before = _number(request.cursor, LAST)
-        rows = await daemon.history.resolved(request.session_id or None, before, request.limit)
-        more = str(rows[-1].number) if len(rows) == request.limit else UNSET
-        return out.Approvals(approvals=tuple(brief(row) for row in rows), cursor=more)
+        past = await daemon.history.resolved(request.session_id or None, before, request.limit)
+        return out.Approvals(approvals=tuple(brief(row) for row in past.rows), cursor=_cursor(past))
     waiting = state.all(Approval) if request.session_id is UNSET else pending(state, request.session_id)
     after = _number(request.cursor, 0)
     page = heapq.nsmallest(
@@ -309,9 +307,8 @@ async def timeline(daemon: Daemon, request: ask.TimelineGet) -> out.Timeline:
     """Show what a run did, in order."""
     need(daemon, Run, request.run_id, "run")
     page = await daemon.history.timeline(request.run_id, _number(request.cursor, -1), request.limit)
-    more = str(page.events[-1].number) if len(page.events) == request.limit else UNSET
     run = need(daemon, Run, request.run_id, "run")
-    return out.Timeline(run=run, events=page.events, seq=page.seq, cursor=more)
+    return out.Timeline(run=run, events=page.rows, seq=page.seq, cursor=_cursor(page))
 
 
 def workspace(daemon: Daemon, request: ask.Nothing) -> out.Workspace:
@@ -345,6 +342,10 @@ def need(daemon: Daemon, kind: type[R], key: Key, noun: str) -> R:
     if row is None:
         raise NotFound(f"There is no {noun} {key!r}.", id=str(key), noun=noun)
     return row  # type: ignore[no-any-return]
+
+
+def _cursor(page: Page[Any]) -> str | UnsetType:
+    return str(page.rows[-1].number) if page.more else UNSET
 
 
 def _number(cursor: str | UnsetType, default: int) -> int:

@@ -20,7 +20,7 @@ from eryxd.daemon.engine import Engine
 from eryxd.daemon.gate import RunHandle, TurnGate
 from eryxd.daemon.history import LAST, History
 from eryxd.domain.errors import EryxError, StoreUnavailable
-from eryxd.domain.ids import BackendName, MessageId, RunId, SessionId
+from eryxd.domain.ids import ApprovalId, BackendName, MessageId, RunId, SessionId
 from eryxd.domain.policy import CORE_INFRASTRUCTURE
 from eryxd.domain.session import Message, Role, Run, RunAgent, RunInput
 from eryxd.orchestration.modes import PLAY
@@ -70,8 +70,7 @@ class Runs:
                 case ForgetRun(run):
                     self._forget(run)
                 case Expire(approval_id, after_s):
-                    loop = asyncio.get_running_loop()
-                    loop.call_later(after_s, self._engine.execute, approvals.expire, approval_id, _unheard)
+                    asyncio.get_running_loop().call_later(after_s, self._expire, approval_id)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -95,7 +94,7 @@ class Runs:
         """Play a run to its end and settle it; a cancelled task is settled by whoever cancelled it."""
         try:
             transcript = await self._history.messages(run.session_id, LAST, TRANSCRIPT_MESSAGES)
-            said = list(reversed(transcript))
+            said = list(reversed(transcript.rows))
 
             async def take_turn(agent: RunAgent) -> None:
                 await self._turn(run, handle, agent, said)
@@ -137,6 +136,9 @@ class Runs:
             await self._engine.persist(runs.end, runs.EndRun(run_id, end, error, dict(partial)))
         except StoreUnavailable:
             log.warning("run %s waits for the store before it can be settled", run_id)
+
+    def _expire(self, approval_id: ApprovalId) -> None:
+        self._spawn(self._engine.persist(approvals.expire, approval_id))
 
     async def _stop(self, run_id: RunId, end: End, error: str | UnsetType = UNSET) -> None:
         """End what a run has started, then settle it; a backend that does not let go is given up after a while."""
@@ -210,8 +212,3 @@ def _as_message(run: Run, agent: RunAgent, text: str) -> Message:
         created_at=run.started_at,
         number=0,
     )
-
-
-def _unheard(reply: object, error: EryxError | None) -> None:
-    if error is not None:
-        log.warning("an expiry was not recorded: %s", error.code)

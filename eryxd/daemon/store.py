@@ -146,6 +146,8 @@ class Store:
     def _create_or_open(self, state_dir: Path) -> None:
         is_new = not self.path.exists()
         try:
+            if is_new:
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             self._db = connect(self.path)
             self._check_file()
             self._migrate(is_new)
@@ -298,8 +300,6 @@ def connect(path: Path, read_only: bool = False) -> sqlite3.Connection:
     """Open a connection as every connection of ours is: bounded waiting, no schema tricks, synced commits."""
     if sqlite3.sqlite_version_info < LEAST_SQLITE:
         raise unusable(path, f"SQLite {sqlite3.sqlite_version} is too old; 3.37 or later is needed")
-    if not read_only:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)) if not path.exists() else None
     uri = f"file:{_quoted(path)}?mode={'ro' if read_only else 'rw'}"
     db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5.0)
     db.execute("PRAGMA trusted_schema = OFF")
