@@ -1,5 +1,6 @@
 """Working doubles: a daemon that answers from a table, with subscribers, and a person at a terminal."""
 
+import codecs
 import os
 import pty
 import select
@@ -27,7 +28,7 @@ Reply = Callable[[dict[str, Any]], Any]
 
 def wire(record: Any) -> Any:
     """Return a record as it comes out of the socket: plain maps and lists."""
-    return msgspec.to_builtins(record)
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(record))
 
 
 def refuse(code: str, message: str = "No.", **data: Any) -> Refuse:
@@ -82,6 +83,8 @@ class Person:
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
         self.screen = ""
+        self._read_to = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._master, slave = pty.openpty()
         termios.tcsetwinsize(slave, (40, 100))
         self.process = subprocess.Popen(
@@ -111,8 +114,6 @@ class Person:
                 raise AssertionError(f"{text!r} never came; this did:\n{self.screen}")
         self._read_to = self.screen.index(text, self._read_to) + len(text)
 
-    _read_to = 0
-
     def types(self, keys: str) -> None:
         """Press keys."""
         os.write(self._master, keys.encode())
@@ -137,7 +138,7 @@ class Person:
         except OSError:
             # The kernel's way to say that nobody has the other end open any more.
             return False
-        self.screen += chunk.decode(errors="replace")
+        self.screen += self._decoder.decode(chunk)
         return bool(chunk)
 
 

@@ -3,6 +3,7 @@
 Source: APR-1 to APR-6, APR-9.
 """
 
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -119,9 +120,10 @@ def _too_late(client: Client, shown: Reply, refusal: RemoteError, as_json: bool)
     if as_json:
         kit.fail(refusal, as_json)
         return status
-    kit.say([f"{refs.sure(shown['id'])} was already {render_approvals.decided(refusal.data)}"])
     session = client.call("sessions.get", session_id=shown["session_id"])["session"]
-    kit.say([f"session {refs.sure(session['id'])}: {render.state(session)}"])
+    output = sys.stderr if status else sys.stdout
+    print(f"{refs.sure(shown['id'])} was already {render_approvals.decided(refusal.data)}", file=output)
+    print(f"session {refs.sure(session['id'])}: {render.state(session)}", file=output)
     return status
 
 

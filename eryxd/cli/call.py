@@ -8,6 +8,8 @@ import typer
 
 from eryxd.cli import kit
 from eryxd.cli.kit import Problem, visible
+from eryxd.client.client import RemoteError
+from eryxd.domain.errors import ErrorCode
 
 CALL_S = 86430.0
 """As long as the longest wait that a method takes."""
@@ -24,7 +26,12 @@ def call(
     del as_json  # There is no other form; the option only makes errors JSON as well.
     params = _params(sys.stdin.read() if arguments == "-" else arguments)
     with kit.client() as client:
-        reply = client.request(method, params, timeout_s=CALL_S)
+        try:
+            reply = client.request(method, params, timeout_s=CALL_S)
+        except RemoteError as refusal:
+            if refusal.code != ErrorCode.UNKNOWN_METHOD:
+                raise
+            raise Problem(refusal.message, "eryx call api.describe", ErrorCode.UNKNOWN_METHOD) from refusal
     kit.emit(reply, True, lambda _, __: ())
 
 

@@ -95,8 +95,8 @@ class _Following:
         if not self._cancels:
             self._tell("")
             return True
-        self._tell("", f"The run goes on.  Ctrl-C again within {SECOND_THOUGHT_S:.0f} s cancels it.")
         try:
+            self._tell("", f"The run goes on.  Ctrl-C again within {SECOND_THOUGHT_S:.0f} s cancels it.")
             time.sleep(SECOND_THOUGHT_S)
         except KeyboardInterrupt:
             self._cancelling = True

@@ -41,13 +41,12 @@ class Problem(ClientError):
 
 
 HINTS: Final[dict[str, str]] = {
-    ErrorCode.BACKEND_UNAVAILABLE: "eryx status   (it lists the backends and what each one needs)",
+    ErrorCode.BACKEND_UNAVAILABLE: "eryx status",
     ErrorCode.BACKEND_FAILED: "eryx daemon logs",
     ErrorCode.PROVIDER_FAILED: "eryx status",
-    ErrorCode.STORE_UNAVAILABLE: "eryx status   (it names what is wrong with the store)",
-    ErrorCode.UNKNOWN_METHOD: "eryx daemon stop && eryx daemon start   (the daemon is of another version)",
+    ErrorCode.STORE_UNAVAILABLE: "eryx status",
+    ErrorCode.UNKNOWN_METHOD: "eryx daemon stop && eryx daemon start",
     ErrorCode.READ_ONLY: "eryx patterns copy PATTERN",
-    ErrorCode.BUSY: "the same again in a moment",
     ErrorCode.SHUTTING_DOWN: "eryx daemon start",
     ErrorCode.INTERNAL: "eryx daemon logs",
 }

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from eryxd.cli import kit, refs
-from eryxd.cli.kit import Problem, visible
-from eryxd.client.client import Client
+from eryxd.cli.kit import Problem, Reply, visible
+from eryxd.client.client import Client, RemoteError
 from eryxd.domain.errors import ErrorCode
 
 DEFAULT_PATTERN = "single"
@@ -49,9 +49,10 @@ def run(
     with kit.client() as client:
         if session:
             session_id = refs.session_id(client, session)
+            started = _send(client, session_id, text, played)
         else:
             session_id = _new_session(client, pattern, None if scratch else project or home_of(os.getcwd()))
-        started = client.call("messages.send", session_id=session_id, content=text, plan=played)
+            started = _send_first(client, session_id, text, played)
         if detach:
             kit.emit(started, as_json, _started)
             return
@@ -85,8 +86,8 @@ def home_of(folder: str) -> str:
     start = at = os.path.realpath(folder)
     if start in too_much:
         raise Problem(
-            f"{start} is too much for a project that nobody named.",
-            "eryx run --project DIR MESSAGE   (or --scratch: a new folder of its own)",
+            f"{start} is too much for a project that nobody named; name one with --project.",
+            "eryx run --scratch MESSAGE",
         )
     while at not in too_much:
         if os.path.lexists(os.path.join(at, ".git")):
@@ -102,6 +103,20 @@ def _new_session(client: Client, pattern: str | None, project: str | None) -> st
         project_id=project_of(client, project) if project else None,
     )
     return str(reply["session"]["id"])
+
+
+def _send(client: Client, session_id: str, text: str, plan: str | None) -> Reply:
+    reply: Reply = client.call("messages.send", session_id=session_id, content=text, plan=plan)
+    return reply
+
+
+def _send_first(client: Client, session_id: str, text: str, plan: str | None) -> Reply:
+    """Send to a session that was made for this; it is not left behind when the message is refused."""
+    try:
+        return _send(client, session_id, text, plan)
+    except RemoteError:
+        client.call("sessions.delete", session_id=session_id)
+        raise
 
 
 def project_of(client: Client, given: str) -> str:

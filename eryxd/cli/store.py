@@ -62,7 +62,7 @@ def restore(
         )
     # The daemon's own lock, not the look above, is what keeps two from writing.
     done = subprocess.run([*daemon_command(), "--restore", os.path.abspath(file)], capture_output=True, text=True)
-    output = (done.stdout + done.stderr).strip()
+    output = (done.stdout + done.stderr).strip().removeprefix("eryxd: ")
     if done.returncode:
         raise Problem(output or f"eryxd ended with status {done.returncode}.", code=ErrorCode.STORE_UNAVAILABLE)
     kit.emit({"path": os.path.abspath(file), "output": output}, as_json, lambda _, __: [visible(output, lines=True)])

@@ -55,6 +55,14 @@ class Root(TyperGroup):
         name = ALIASES.get(cmd_name, cmd_name)
         return load(name) if name in WORDS else None
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in WORDS and args[0] not in ALIASES:
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], WORDS, n=1)
+            ctx.fail(f"There is no command {args[0]!r}." + "".join(f"  Did you mean {each!r}?" for each in near))
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for section in (_DAILY, _NOUNS, _SERVICE):
             with formatter.section(section):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Final
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from eryxd.api import replies as out, requests as ask
@@ -123,20 +123,21 @@ def update_approval_settings(tx: Tx, request: ask.SessionsUpdateApprovalSettings
     """Set, empty or clear the session's own list; the three stay distinct (POL-5)."""
     head = need(tx, request.session_id)
     refuse_running(tx, head, "changed")
-    if request.auto_approved_tool_names is UNSET:
-        record_offers(tx, ListOwner.SESSION, head.id, ())
-        return changed(tx, touch(tx, head, approval_settings=UNSET))
-    names = normalise_names(request.auto_approved_tool_names)
-    if names and head.project_id == SCRATCHPAD:
-        raise Invalid(SCRATCHPAD_OVERRIDE, problems=["auto_approved_tool_names: must be empty or absent"])
-    refuse_unknown(tx, names, "auto_approved_tool_names")
-    before = set(current_list(tx, head))
-    for tool in names:
+    before = current_list(tx, head)
+    settings: ApprovalSettings | UnsetType = UNSET
+    names: tuple[ToolId, ...] = ()
+    if request.auto_approved_tool_names is not UNSET:
+        names = normalise_names(request.auto_approved_tool_names)
+        if names and head.project_id == SCRATCHPAD:
+            raise Invalid(SCRATCHPAD_OVERRIDE, problems=["auto_approved_tool_names: must be empty or absent"])
+        refuse_unknown(tx, names, "auto_approved_tool_names")
+        settings = ApprovalSettings(auto_approved_tool_names=names)
+    record_offers(tx, ListOwner.SESSION, head.id, names)
+    head = touch(tx, head, approval_settings=settings)
+    for tool in current_list(tx, head):
         if tool not in before:
             tx.emit(EventType.POLICY_WIDENED, session_id=head.id, widening=Widening(tool_id=tool, why="listed"))
-    record_offers(tx, ListOwner.SESSION, head.id, names)
-    settings = ApprovalSettings(auto_approved_tool_names=names)
-    return changed(tx, touch(tx, head, approval_settings=settings))
+    return changed(tx, head)
 
 
 def revoke(tx: Tx, request: ask.SessionsGet) -> out.SessionChanged:

@@ -110,7 +110,7 @@ class Connection(asyncio.BufferedProtocol):
         """Send whole frames.  What is sent in one turn of the loop is written together."""
         if self._closing:
             return
-        if self.write_buffer_size() > self._house.limits.unread_bytes:
+        if self._paused and self.write_buffer_size() > self._house.limits.unread_bytes:
             log.warning("Process %d does not read what it asked for: cut off.", self.peer.pid)
             self._abort()
             return
@@ -153,10 +153,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         frames = self._reader.feed(memoryview(self._house.receive_buffer)[:nbytes])
-        self._frames.extend(frames)
         if frames:
+            self._frames += frames
             self._disarm()
-        self._arm()
+        if self._reader.incomplete:
+            self._arm()
         self._advance()
 
     def eof_received(self) -> bool:

@@ -28,7 +28,7 @@ class Outbox:
             self._loop.call_soon(self.flush)
         self._frames.append(data)
         self._gathered_bytes += len(data)
-        if self._held and self._gathered_bytes > FULL_BYTES:
+        if self._gathered_bytes > FULL_BYTES:
             self.flush()
 
     def hold(self) -> None:

@@ -63,35 +63,40 @@ class FrameReader:
         return frames
 
     def _take(self, piece: memoryview, frames: list[bytes]) -> None:
-        self._unpacker.feed(piece)
-        self._pending += piece
+        pending, unpacker, start = self._pending, self._unpacker, 0
+        unpacker.feed(piece)
+        pending += piece
         try:
-            while self._pending:
-                self._unpacker.skip()
-                frames.append(self._cut())
+            while start < len(pending):
+                unpacker.skip()
+                end = unpacker.tell() - self._passed
+                frames.append(bytes(pending[start:end]))
+                start = end
         except msgpack.OutOfData:
-            if len(self._pending) >= self._limit or self._announces_too_much():
+            self._forget(start)
+            if len(pending) >= self._limit or self._announces_too_much():
                 self.failure = self._too_large()
         except (msgpack.FormatError, msgpack.StackError):
+            self._forget(start)
             # Announced first, noticed first: had the bytes come one by one, the length had been refused.
             self.failure = (
                 self._too_large()
                 if self._announces_too_much()
                 else BadFrame("The bytes are not MessagePack, or nest too deep.")
             )
+        else:
+            self._forget(start)
 
-    def _cut(self) -> bytes:
-        """Take the frame that the parser has just passed off the front of what is pending."""
-        end = self._unpacker.tell()
-        size = end - self._passed
-        frame = bytes(self._pending[:size])
-        del self._pending[:size]
-        self._passed = end
+    def _forget(self, count: int) -> None:
+        """Drop the frames at the front of what is pending; they have been handed out."""
+        if not count:
+            return
+        del self._pending[:count]
+        self._passed += count
         self._looked = 0
-        if size > KEPT_BYTES and not self._pending:
+        if count > KEPT_BYTES and not self._pending:
             self._passed = 0
             self._unpacker = self._new_unpacker()
-        return frame
 
     def _new_unpacker(self) -> Any:
         return msgpack.Unpacker(max_buffer_size=self._limit, read_size=min(self._limit, KEPT_BYTES // 4))

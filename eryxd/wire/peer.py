@@ -13,7 +13,7 @@ import msgspec
 
 from eryxd.domain.errors import BadFrame, EryxError, InvalidParams
 from eryxd.wire.framing import HEAD_BYTES, MAX_REPLY_BYTES
-from eryxd.wire.tokens import check_values
+from eryxd.wire.tokens import TEXT_HEADS, WHOLE, check_values
 
 T = TypeVar("T")
 
@@ -29,6 +29,15 @@ CONNECTION: Final = 0
 _MessageId = Annotated[int, msgspec.Meta(ge=0, le=MAX_MESSAGE_ID)]
 
 _REQUEST: Final = msgspec.msgpack.Decoder(tuple[Literal[0], _MessageId, str, list[msgspec.Raw]])
+
+_FLAT_REQUEST: Final = msgspec.msgpack.Decoder(tuple[Literal[0], _MessageId, str, list[dict[str, msgspec.Raw]]])
+"""Reads the keys only to see that they are strings."""
+
+_FLAT: Final = frozenset(bytes([0x94, 0x91, 0x80 + pairs]) for pairs in range(16))
+"""What is left of a request with up to 15 arguments, none of them a container, when the harmless is removed."""
+
+_HARMLESS: Final = bytes(b for b in range(256) if WHOLE[b] or b in TEXT_HEADS)
+"""Bytes that begin a number, a boolean or a string, or lie inside one."""
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
@@ -51,20 +60,12 @@ class Request(NamedTuple):
 def decode_request(frame: bytes) -> Request:
     """Read `[0, msgid, method, params]`, where `params` is `[]`, `[{arguments}]` or `[[]]`.
 
-    Strings inside `params` are checked for UTF-8 later, by whoever decodes them.
+    Strings that are values in `params` are checked for UTF-8 later, by whoever decodes them.
 
     Raises: BadFrame -- with `msgid` in its data where that could be read; InvalidParams, with `msgid` -- a
     request whose arguments are not one map.
     """
-    try:
-        check_values(frame)
-        _, msgid, method, params = _REQUEST.decode(frame)
-    except BadFrame as error:
-        raise _with_message_id(error, frame) from None
-    except (msgspec.DecodeError, RecursionError):
-        misshapen = BadFrame("A request is [0, msgid, method, params], all text UTF-8.")
-        raise _with_message_id(misshapen, frame) from None
-    return Request(msgid, method, _arguments(msgid, params))
+    return _read_flat(frame) or _read_any(frame)
 
 
 def message_id(head: bytes) -> int | None:
@@ -130,6 +131,34 @@ def encode_reply(msgid: int, result: object, refuse: Refusal = encode_error) -> 
 def encode_event(event: msgspec.Raw | bytes) -> bytes:
     """Wrap an event, one map that is already encoded, into its notification `[2, "event", [event]]`."""
     return b"\x93" + _EVENT_HEAD + bytes(event)
+
+
+def _read_flat(frame: bytes) -> Request | None:
+    """Read a request without values inside values, as most are; None for any other and for a wrong one.
+
+    The only bytes of it that could begin a container, or what is refused, are the heads of the request, of
+    its parameters and of their map.  So it nests no deeper, and where the map begins is known.
+    """
+    if frame.translate(None, _HARMLESS) not in _FLAT:
+        return None
+    try:
+        _, msgid, method, _ = _FLAT_REQUEST.decode(frame)
+    except msgspec.DecodeError:
+        return None
+    return Request(msgid, method, msgspec.Raw(frame[frame.index(0x91) + 1 :]))
+
+
+def _read_any(frame: bytes) -> Request:
+    """Read any request.  Raises: BadFrame, InvalidParams."""
+    try:
+        check_values(frame)
+        _, msgid, method, params = _REQUEST.decode(frame)
+    except BadFrame as error:
+        raise _with_message_id(error, frame) from None
+    except (msgspec.DecodeError, RecursionError):
+        misshapen = BadFrame("A request is [0, msgid, method, params], all text UTF-8.")
+        raise _with_message_id(misshapen, frame) from None
+    return Request(msgid, method, _arguments(msgid, params))
 
 
 def _with_message_id(error: BadFrame, frame: bytes) -> BadFrame:

@@ -37,7 +37,7 @@ def build(base: Path, tangle: list[tuple[str, str, bool]]) -> Path:
     return base / "project"
 
 
-@requirement("BKD-4")
+@requirement("RTL-1")
 @settings(deadline=None, max_examples=200)
 @given(tangles(), relative, st.booleans())
 def test_an_accepted_path_really_lies_in_the_project(
@@ -109,6 +109,7 @@ def test_a_project_that_vanished_is_refused(tmp_path: Path) -> None:
         resolve(str(tmp_path / "gone"), "a")
 
 
+@requirement("RTL-1")
 def test_a_folder_swapped_for_a_symlink_after_the_check_is_not_followed(project: Path) -> None:
     target = resolve(str(project), "a/b/secret")
     (project / "a").rename(project / "moved")
@@ -118,6 +119,7 @@ def test_a_folder_swapped_for_a_symlink_after_the_check_is_not_followed(project:
         pass
 
 
+@requirement("RTL-1")
 def test_a_file_swapped_for_a_symlink_after_the_check_is_not_followed(project: Path) -> None:
     target = resolve(str(project), "a/b/secret")
     target.unlink()

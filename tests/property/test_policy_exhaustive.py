@@ -54,18 +54,18 @@ def subsets(items: Iterable[T]) -> list[tuple[T, ...]]:
 
 TOOL_CALL: Final = CheckpointKind.TOOL_CALL
 A, B = AGENTS
-AGENT_IDS: Final = (UNSET, A, B, BYSTANDER)
-TOOL_IDS: Final = (UNSET, *TOOLS, ToolId("report_intent"), ToolId("elsewhere"))
+AGENT_IDS: Final[tuple[AgentId | UnsetType, ...]] = (UNSET, A, B, BYSTANDER)
+TOOL_IDS: Final[tuple[ToolId | UnsetType, ...]] = (UNSET, *TOOLS, ToolId("report_intent"), ToolId("elsewhere"))
 LISTS: Final = subsets(TOOLS)
-PATTERN_LISTS: Final = (UNSET, *LISTS)
+PATTERN_LISTS: Final[tuple[tuple[ToolId, ...] | UnsetType, ...]] = (UNSET, *LISTS)
 OVERRIDES: Final = (None, *(ApprovalSettings(auto_approved_tool_names=names) for names in LISTS))
-PROVIDER: Final = (ProviderId("p"),)
+PROVIDER: Final[tuple[ProviderId, ...]] = (ProviderId("p"),)
 KNOWN: Final = dict.fromkeys(TOOLS, PROVIDER)
 
 Scope = tuple[AgentId, ...] | UnsetType | None
 """Whom a checkpoint covers: None where there is none, absent or empty for everybody."""
 
-WRITTEN_SCOPES: Final = (UNSET, (), (A,), (B,), (A, B))
+WRITTEN_SCOPES: Final[tuple[tuple[AgentId, ...] | UnsetType, ...]] = (UNSET, (), (A,), (B,), (A, B))
 CANONICAL_SCOPES: Final[tuple[Scope, ...]] = (None, UNSET, (A,), (B,), (A, B))
 WRITTEN_RULES: Final = [
     CheckpointRule(kind=kind, agent_ids=scope) for kind, scope in product(CheckpointKind, WRITTEN_SCOPES)
@@ -224,9 +224,7 @@ def decisions(scope: Scope, revoked: bool) -> Iterator[tuple[Case, Decision]]:
     """Decide every question under the policies whose tool-call checkpoint has one scope."""
     catalogs = [dict.fromkeys(tools, PROVIDER) for tools in LISTS]
     policies = [canonical_rules((scope, answers)) for answers in CANONICAL_SCOPES]
-    states = product(
-        policies, LISTS, ListFrom, LISTS, (revoked,), catalogs, (INFRASTRUCTURE,), AGENT_IDS, TOOL_IDS
-    )
+    states = product(policies, LISTS, ListFrom, LISTS, (revoked,), catalogs, (INFRASTRUCTURE,), AGENT_IDS, TOOL_IDS)
     for state in states:
         case = Case(*state)
         yield case, decide(case)
@@ -268,9 +266,9 @@ def test_every_law_of_decisions_holds_everywhere(scope: Scope) -> None:
             rest = (case.rules, case.list_from, case.remembered, tuple(case.catalog), case.agent, case.tool)
             automatic.setdefault(rest, set()).add(frozenset(case.names))
 
-    for rest, lists in automatic.items():
+    for state, lists in automatic.items():
         for names, tool in product(lists, TOOLS):
-            assert names | {tool} in lists, (rest, names, tool)
+            assert names | {tool} in lists, (state, names, tool)
 
 
 @requirement("POL-10")
@@ -287,7 +285,7 @@ def test_every_infrastructure_tool_asks_where_the_backend_does_not_name_it() -> 
 # 4. Providers
 
 P, Q = ProviderId("p"), ProviderId("q")
-OFFERS: Final = ((), (P,), (Q,), (P, Q))
+OFFERS: Final[tuple[tuple[ProviderId, ...], ...]] = ((), (P,), (Q,), (P, Q))
 
 
 @requirement("POL-11")
@@ -301,7 +299,8 @@ def test_every_grant_holds_for_the_providers_that_were_there_when_it_was_given(s
         list_from=ListFrom.SESSION if source == "session-list" else ListFrom.PATTERN,
     )
     for now, then in product(OFFERS, (None, *OFFERS)):
-        for runs_on in (UNSET, *now):
+        callers: tuple[ProviderId | UnsetType, ...] = (UNSET, *now)
+        for runs_on in callers:
             recorded = {} if then is None else {tool: then}
             granted = Grants(remembered=(tool,) if source == "remembered" else (), providers=recorded)
             asked = ToolAsk(agent_id=A, tool_id=tool, provider=runs_on)

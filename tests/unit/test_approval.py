@@ -181,7 +181,7 @@ def test_a_long_field_is_cut_in_the_middle(field: str) -> None:
     """Both ends stay: a harmless beginning may have a harmful end."""
     text = "<" + "x" * SHOWN_BYTES + ">"
 
-    shown = shown_permission(Permission(**{field: text}))
+    shown = shown_permission(permission(**{"command": None, field: text}))
     cut = getattr(shown, field)
 
     assert cut[0] == "<"
@@ -222,7 +222,7 @@ def test_messages_that_fit_are_shown_whole_in_order() -> None:
 
 
 @requirement("APR-1")
-@pytest.mark.parametrize("count", [1, 3, 200_000])
+@pytest.mark.parametrize("count", [1, 3, 1000])
 def test_messages_that_do_not_fit_are_cut_to_the_cap(count: int) -> None:
     """However many share it; what is missing is counted."""
     size = 2 * SHOWN_BYTES // count + 1

@@ -232,6 +232,7 @@ def test_ancestry_leads_from_a_process_to_the_first(tmp_path: Path) -> None:
 
 @requirement("WIR-7")
 @pytest.mark.system
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_process_of_another_user_is_marked(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Needs root, to become somebody else."""
     listener, client = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)

@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -87,23 +88,29 @@ def test_the_tools_are_offered_with_description_and_schema() -> None:
     }
 
 
-def test_without_ripgrep_rg_is_neither_offered_nor_run(run: Run, tmp_path: Path) -> None:
-    offered = subprocess.run(
-        ["python3", "-c", "from eryxd.backends.tools import available_tools as a; print(*(t.id for t in a()))"],
-        executable=shutil.which("python"),
-        env={"PATH": str(tmp_path)},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+WITHOUT_RIPGREP = """
+import asyncio, sys
+from eryxd.backends.tools import available_tools, run_tool
+print(*(tool.id for tool in available_tools()))
+print(asyncio.run(run_tool("rg", {"pattern": "x"}, ".", None)).text)
+"""
 
-    assert offered.stdout == "view glob create edit shell\n"
+
+@requirement("RTL-3")
+def test_without_ripgrep_rg_is_neither_offered_nor_run(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WITHOUT_RIPGREP]
+    environ = {"PATH": str(tmp_path)}
+
+    done = subprocess.run(command, env=environ, check=True, capture_output=True, text=True)
+
+    assert done.stdout == "view glob create edit shell\nThere is no such tool here: rg.\n"
 
 
 def test_an_unknown_tool_is_a_failure(run: Run) -> None:
     assert run("fetch", url="x") == failed("There is no such tool here: fetch.")
 
 
+@requirement("RTL-4")
 @pytest.mark.parametrize(
     ("tool", "arguments", "problem"),
     [
@@ -121,7 +128,7 @@ def test_arguments_that_do_not_fit_are_named(run: Run, tool: str, arguments: dic
     assert run(tool, **arguments) == failed(f"The arguments of {tool} do not fit: {problem}.")
 
 
-@requirement("BKD-4")
+@requirement("RTL-1")
 @pytest.mark.parametrize("path", ["out/secret.txt", "../outside/secret.txt", "src/../../outside/secret.txt"])
 @pytest.mark.parametrize(
     ("tool", "rest"),
@@ -206,6 +213,7 @@ def test_view_reads_no_giant(run: Run, project: Path) -> None:
     assert run("view", path="giant") == failed("giant has 10,485,761 bytes; at most 10,485,760 are read.")
 
 
+@requirement("RTL-2")
 def test_a_long_file_is_cut_in_the_middle_and_says_so(run: Run, project: Path) -> None:
     (project / "long").write_text("begin\n" + "x" * 2 * TOOL_OUTPUT_BYTES + "\nend\n")
 
@@ -288,6 +296,7 @@ def test_rg_finding_nothing_is_an_answer(run: Run) -> None:
     assert run("rg", pattern="zebra") == ok("Nothing matches.")
 
 
+@requirement("RTL-3")
 def test_rg_takes_nothing_for_an_option(run: Run, project: Path) -> None:
     (project / "notes").write_text("--files\n")
 
@@ -417,6 +426,7 @@ def test_shell_says_that_time_ran_out(run: Run) -> None:
     assert outcome == failed("begun\nNot done after 0.3 s; it and everything it started were killed.")
 
 
+@requirement("RTL-2")
 @pytest.mark.parametrize("character", ["a", "\\377"])
 def test_shell_output_is_bounded_at_both_ends(run: Run, character: str) -> None:
     """Bytes that are no UTF-8 grow threefold when they are shown."""

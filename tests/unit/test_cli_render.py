@@ -1,0 +1,343 @@
+"""Records as text: what a person reads about sessions, approvals and timelines."""
+
+import os
+from typing import Any, Final
+
+import pytest
+from msgspec import UNSET
+
+from eryxd.cli import narrate, render, render_approvals, render_status
+from eryxd.cli.narrate import Live
+from eryxd.cli.text import PLAIN, Look
+from eryxd.domain.ids import ApprovalId
+from eryxd.domain.policy import Decision, Reason, Verdict
+from eryxd.domain.timeline import Ask
+from tests import builders
+from tests.builders import NOON
+from tests.fakes import wire
+from tests.requirements import requirement
+
+EVIL: Final = "\x1b[2J\u202eevil\nsecond"
+"""Clears the screen, turns the direction, starts a line of its own."""
+
+ME: Final = {"uid": os.getuid(), "pid": 123, "client_name": "cli"}
+
+
+def ask(verdict: str, reason: str, approval_id: str | None = None) -> Ask:
+    decision = Decision(verdict=Verdict(verdict), reason=Reason(reason))
+    return Ask(at=NOON, decision=decision, approval_id=UNSET if approval_id is None else ApprovalId(approval_id))
+
+
+def call(id: str = "t2", *asks: Ask, **changes: Any) -> dict[str, Any]:
+    """Return the event of a tool call."""
+    given = {"tool_name": "shell", "arguments": {"command": "make test"}, "agent_name": "Coder", **changes}
+    return dict(wire(builders.timeline_event(id, kind="tool-call", asks=asks, **given)))
+
+
+def approval_event(id: str = "t3", **changes: Any) -> dict[str, Any]:
+    """Return the event of an approval that waits."""
+    given = {"approval_id": "a1", "approval_kind": "tool-call", "approval_title": "Approve shell", **changes}
+    return dict(wire(builders.timeline_event(id, kind="approval", agent_name="Coder", **given)))
+
+
+def decided(decision: str = "approved", **changes: Any) -> dict[str, Any]:
+    given = {"resolution": "user", "resolved_by": ME, **changes}
+    return approval_event(decision=decision, status="completed" if decision == "approved" else "error", **given)
+
+
+def told(*events: dict[str, Any], look: Look = PLAIN) -> list[str]:
+    """Return a timeline without times and without its head line."""
+    lines = narrate.timeline({"run": wire(builders.run()), "events": list(events), "seq": 1}, look)
+    return [line[10:] if line[2:3] == ":" else line.strip() for line in lines[1:]]
+
+
+@requirement("APR-2")
+@pytest.mark.parametrize(
+    ("session", "state"),
+    [
+        (builders.session_view(), "idle"),
+        (builders.session_view(status="running"), "running"),
+        (builders.session_view(pending=[builders.approval()]), "awaiting approval (1)"),
+        (builders.session_view(pending=[builders.approval(), builders.approval("a2")]), "awaiting approval (2)"),
+        (builders.session_view(status="error"), "error"),
+    ],
+)
+def test_a_session_awaits_approval_by_what_is_pending(session: Any, state: str) -> None:
+    assert render.state(wire(session)) == state
+
+
+@requirement("CLI-4")
+def test_each_decision_is_told_with_its_reason() -> None:
+    events = [
+        call("t1", ask("auto", "pattern-list"), tool_name="view", arguments={"path": "README.md"}),
+        call("t2", ask("pass", "checkpoint-off"), tool_name="rg", arguments={"pattern": "x"}),
+        call("t3", ask("ask", "not-listed", "a1")),
+        approval_event("t4"),
+    ]
+
+    assert told(*events) == [
+        "✓ view README.md  auto (pattern-list)  · Coder",
+        "✓ rg x  pass (checkpoint-off)  · Coder",
+        "? shell make test  asked (not-listed): waiting, eryx approvals show a1  · Coder",
+        "auto-approved: view (pattern-list)",
+        "ran unasked: rg (checkpoint-off)",
+    ]
+
+
+@requirement("CLI-4")
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (decided(note="just once"), "✓ … approved by you (cli pid 123) “just once”"),
+        (decided("rejected"), "✗ … rejected by you (cli pid 123)"),
+        (decided(resolved_by={**ME, "uid": 7}), "✓ … approved by uid 7 (cli pid 123)"),
+        (
+            decided(resolution="remembered", resolved_by=None),
+            "✓ … approved because the tool was remembered for the session",
+        ),
+        (decided("rejected", resolution="expired", resolved_by=None), "✗ … rejected because nobody answered in time"),
+        (decided("rejected", resolution="interrupted", resolved_by=None), "✗ … rejected because the daemon stopped"),
+    ],
+)
+def test_a_call_that_asked_says_who_decided_and_why(event: dict[str, Any], words: str) -> None:
+    mark, _, decision = words.partition(" … ")
+
+    assert told(call("t2", ask("ask", "not-listed", "a1")), event) == [
+        f"{mark} shell make test  asked (not-listed): {decision}  · Coder"
+    ]
+
+
+def test_a_final_response_is_told_by_itself() -> None:
+    event = decided("rejected", approval_kind="final-response", note="wrong file")
+
+    assert told(event) == ["✗ final response  asked: rejected by you (cli pid 123) “wrong file”  · Coder"]
+
+
+def test_what_a_call_returned_is_told_in_one_line() -> None:
+    event = call("t1", ask("auto", "session-list"), status="completed", result="first\nsecond\nthird\n")
+
+    assert told(event)[1] == "↳ first  (+2 lines)"
+
+
+def test_automatic_decisions_are_counted_by_tool_and_reason() -> None:
+    events = [call(f"t{index}", ask("auto", "pattern-list"), tool_name="view") for index in range(3)]
+
+    assert told(*events)[-1] == "auto-approved: view ×3 (pattern-list)"
+
+
+@requirement("CLI-1")
+@pytest.mark.parametrize(
+    "event",
+    [
+        call("t1", ask("auto", "pattern-list"), tool_name=EVIL, agent_name=EVIL),
+        call("t1", ask("auto", "pattern-list"), arguments={"command": EVIL}, status="completed", result=EVIL),
+        decided(note=EVIL, approval_title=EVIL, resolved_by={**ME, "client_name": EVIL}),
+        dict(
+            wire(builders.timeline_event(kind="message", status="completed", content=EVIL, agent_name=EVIL)),
+        ),
+        dict(wire(builders.timeline_event(kind="run-failed", status="error", error=EVIL))),
+    ],
+)
+def test_no_escape_of_an_agent_reaches_the_terminal(event: dict[str, Any]) -> None:
+    text = "\n".join(told(event))
+
+    assert not {"\x1b", "\u202e"} & set(text)
+    assert "\\x1b[2J\\u202eevil" in text
+
+
+@requirement("CLI-1")
+def test_no_escape_in_an_approval_reaches_the_terminal() -> None:
+    record = builders.approval(
+        title=EVIL,
+        detail=EVIL,
+        agent_name=EVIL,
+        tool_name=EVIL,
+        permission=builders.permission(command=EVIL, diff=f"+{EVIL}", arguments={EVIL: EVIL}),
+        messages=(builders.approval_message(content=EVIL, author_name=EVIL),),
+    )
+    lines = render_approvals.approval({"approval": wire(record), "waiting": 1})
+
+    assert not {"\x1b", "\u202e"} & set("".join(lines))
+    assert not any(line.startswith("second") for line in lines)
+
+
+@requirement("CLI-5", "APR-7")
+def test_a_final_response_is_shown_under_the_line_not_yet_published() -> None:
+    record = builders.approval(
+        kind="final-response",
+        title="Approve final response from Coder",
+        tool_name=None,
+        permission=None,
+        messages=(builders.approval_message(content="All\ndone."),),
+    )
+    lines = render_approvals.approval({"approval": wire(record), "waiting": 1})
+
+    assert lines[2:6] == ["── not yet published ──", "Coder", "  │ All", "  │ done."]
+
+
+@requirement("CLI-5", "APR-4")
+def test_an_approval_shows_its_place_and_what_remembering_would_do() -> None:
+    reply = {
+        "approval": wire(
+            builders.approval(permission=builders.permission(arguments={"command": "make test", "cwd": "/x"}))
+        ),
+        "waiting": 2,
+        "position": 1,
+        "remember": {"stores": ["view", "shell"], "releases": ["a" * 17]},
+    }
+    lines = render_approvals.approval(reply)
+
+    assert lines[:6] == [
+        "a1  ? waiting  tool-call  (1 of 2 waiting)",
+        "Approve shell",
+        "command",
+        "  │ make test",
+        "cwd",
+        "  │ /x",
+    ]
+    assert lines[-1].split(maxsplit=1) == [
+        "remember",
+        "the session would auto-approve view, shell; also releases aaaaaaaa",
+    ]
+
+
+def test_an_approval_says_why_remembering_is_refused() -> None:
+    reply = {
+        "approval": wire(builders.approval()),
+        "waiting": 1,
+        "remember": {"stores": [], "releases": [], "refused": "A scratchpad."},
+    }
+
+    assert render_approvals.remember(reply) == "not here: A scratchpad."
+    assert not render_approvals.can_remember(reply)
+
+
+@requirement("CLI-1")
+def test_an_argument_is_left_out_only_where_the_diff_shows_each_of_its_lines() -> None:
+    shown, hidden = "one\ntwo", "one\nthree"
+    arguments = {"content": shown, "other": hidden}
+    record = builders.approval(permission=builders.permission(command=None, diff="@@\n+one\n+two", arguments=arguments))
+
+    assert render_approvals.content(wire(record), PLAIN)[:2] == ["other", "  │ one"]
+
+
+def test_cut_content_says_how_to_see_the_rest() -> None:
+    record = builders.approval(permission=builders.permission(truncated={"bytes": 12}))
+
+    assert render_approvals.content(wire(record), PLAIN)[-1] == "12 bytes not shown: eryx approvals show a1 --full"
+
+
+def test_a_diff_is_coloured_by_line() -> None:
+    record = builders.approval(permission=builders.permission(command=None, diff="-a\n+b\n c"))
+
+    assert render_approvals.content(wire(record), Look(colour=True))[1:] == [
+        "\x1b[31m  │ -a\x1b[0m",
+        "\x1b[32m  │ +b\x1b[0m",
+        "  │  c",
+    ]
+
+
+@requirement("POL-5")
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        (None, ("Inheriting pattern defaults", "✓ auto", "? asks")),
+        (builders.settings(), ("Custom for this session", "? asks", "? asks")),
+        (builders.settings(["view"]), ("Custom for this session", "✓ auto", "? asks")),
+    ],
+)
+def test_a_session_says_whether_its_list_is_its_own(own: Any, words: tuple[str, str, str]) -> None:
+    names = ["view"] if own is None else list(own.auto_approved_tool_names)
+    session = wire(builders.session_view(approval_settings=own))
+    session["effective"] = {"auto_approved_tool_names": names, "from": "pattern"}
+    tools = [wire(builders.tool("view")), wire(builders.tool("shell"))]
+
+    lines = render.session_tools(session, tools)
+
+    assert lines == [words[0], f"{words[1]}  view   view", f"{words[2]}  shell  shell"]
+
+
+def test_a_listed_tool_that_nothing_offers_is_shown_as_inactive() -> None:
+    session = {"effective": {"auto_approved_tool_names": ["gone"], "from": "session"}, "approval_settings": {}}
+
+    assert render.session_tools(session, [])[1] == "- inactive  gone  no source offers it now"
+
+
+def test_status_tells_what_waits_what_is_wrong_and_who_was_refused() -> None:
+    reply = {
+        "version": "1",
+        "pid": 7,
+        "started_at": NOON,
+        "sessions": 3,
+        "running": 2,
+        "waiting": 1,
+        "store": {"path": "/s", "writable": False, "problem": "disk full"},
+        "backends": [wire(builders.backend_state()), wire(builders.backend_state("copilot", capabilities=None))],
+        "warnings": ["odd"],
+        "refusals": [{"at": NOON, "pid": 9, "command": "sh", "method": "approvals.resolve", "check": "marked"}],
+    }
+    lines = render_status.status(reply)
+
+    assert lines[0] == "? 1 approval waiting"
+    assert lines[3].split(maxsplit=1) == ["store", "✗ takes no writes, /s: disk full"]
+    assert lines[4:7] == [
+        "  ✓ backend replay: ready, It is ready.",
+        "  ✗ backend copilot: not asked yet",
+        "! odd",
+    ]
+    assert lines[7].endswith("pid 9 called approvals.resolve (sh; marked)")
+    assert lines[8] == "try: eryx approvals list"
+
+
+def test_live_tells_nothing_twice_and_asks_once() -> None:
+    waiting, approved = approval_event(), decided()
+    open_call, done_call = (
+        call("t2", ask("ask", "not-listed", "a1")),
+        call("t2", ask("ask", "not-listed", "a1"), status="completed", result="ok"),
+    )
+    live = Live()
+
+    lines = [
+        line
+        for record in (waiting, open_call, waiting, approved, approved, open_call, done_call, done_call)
+        for line in live.take({"type": "timeline-event", "timeline_event": record})
+    ]
+
+    assert [line.strip() for line in lines] == [
+        lines[0],
+        "↳ ok",
+    ]
+    assert lines[0].endswith("✓ shell make test  asked (not-listed): approved by you (cli pid 123)  · Coder")
+
+
+def test_live_knows_what_waits() -> None:
+    live = Live()
+
+    live.take({"type": "approval-requested", "approval": wire(builders.approval())})
+    live.take({"type": "timeline-event", "timeline_event": approval_event(approval_id="a2")})
+    assert list(live.waiting) == ["a1", "a2"]
+
+    live.take({"type": "timeline-event", "timeline_event": decided()})
+    live.take({"type": "approval-resolved", "approval": wire(builders.approval("a2", status="approved"))})
+    assert live.waiting == {}
+
+
+def test_live_tells_a_message_when_it_is_whole() -> None:
+    live = Live()
+    begun = wire(builders.timeline_event(kind="message", content="", agent_name="Coder"))
+    whole = {**begun, "status": "completed", "content": "Done."}
+
+    assert live.take({"type": "timeline-event", "timeline_event": begun}) == []
+    assert live.take({"type": "timeline-event", "timeline_event": whole})[1].strip() == "│ Done."
+
+
+@pytest.mark.parametrize(
+    ("changes", "lines"),
+    [
+        ({"status": "completed"}, ["✓ completed"]),
+        ({"status": "error", "error": "It broke."}, ["✗ failed", "          │ It broke."]),
+        ({"status": "cancelled"}, ["✗ cancelled"]),
+    ],
+)
+def test_a_run_ends_with_a_mark_and_a_word(changes: dict[str, Any], lines: list[str]) -> None:
+    assert narrate.ending(wire(builders.run(**changes)), PLAIN) == lines
