@@ -367,5 +367,7 @@ def capabilities(status: str = "ready", **changes: Any) -> Capabilities:
 
 def backend_state(name: str = "replay", **changes: Any) -> BackendState:
     """Return a backend that is ready and may run an agent that names none."""
-    made = BackendState(name=BackendName(name), label=name.capitalize(), by_default=True, capabilities=capabilities())
+    made = BackendState(
+        name=BackendName(name), label=name.capitalize(), by_default=True, needs_model=False, capabilities=capabilities()
+    )
     return _with(made, changes)

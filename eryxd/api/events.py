@@ -67,7 +67,8 @@ TOPIC: Final[dict[EventType, Topic]] = {
     EventType.PROJECT_REMOVED: Topic.PROJECTS,
     EventType.CATALOG_CHANGED: Topic.CATALOG,
     EventType.POLICY_WIDENED: Topic.APPROVALS,
-    EventType.PEER_REFUSED: Topic.DAEMON,
+    # Whoever answers approvals must hear who else tried to.
+    EventType.PEER_REFUSED: Topic.APPROVALS,
     EventType.DAEMON_STOPPING: Topic.DAEMON,
     EventType.LAGGED: Topic.DAEMON,
 }

@@ -55,7 +55,7 @@ class Pong(Record, frozen=True, kw_only=True):
 
 
 class Description(Record, frozen=True, kw_only=True):
-    """The whole interface: methods with their schemas, events, error codes, limits."""
+    """The whole interface: methods with their schemas, events, error codes."""
 
     protocol: int
     version: str

@@ -22,7 +22,7 @@ def follow_run(client: Client, run_id: str, session_id: str | None = None) -> It
     First comes what is there: `run-updated` with the run, and a `timeline-event` for each of its timeline
     events, with the `seq` of the snapshot; a pending approval shows in one of kind `approval` and status
     `running`.  Of a run that has ended, `run-updated` comes last.  `session_id`, where known, spares the
-    daemon from sending what other sessions do.
+    daemon from sending what other sessions do.  A `peer-refused` is told too: who follows must hear of it.
     Raises: RemoteError `not_found` -- no such run; ConnectionLost, BadReply, TimedOut.
     """
     view = _RunView(run_id)
@@ -109,6 +109,8 @@ class _RunView:
         # A later page of the snapshot may have shown this record newer than the first one's seq says.
         if seq <= max(self._snapshot_seq, self._page_seq.get(record.get("id"), 0)):
             return False
+        if event["type"] == "peer-refused":
+            return True
         if _run_of(event) != self._run_id:
             return False
         if record:

@@ -24,6 +24,16 @@ LONGEST_PAUSE_S: Final = 0.02
 """Waits between two looks while killing: a killed process is gone within a millisecond or two."""
 
 
+NOBODY: Final = 0
+"""The leader of a tree whose leader is not known: no process has this number."""
+
+KERNEL_THREAD: Final = 0x00200000
+"""Flag of the kernel's own threads, which have no environment."""
+
+EXEC_LOOKS: Final = 4
+"""How often an empty environment is read, a millisecond apart: it is empty while a process is in the middle of exec."""
+
+
 class Process(NamedTuple):
     """One line of the process table.  `start` counts clock ticks since boot."""
 
@@ -32,6 +42,7 @@ class Process(NamedTuple):
     parent: int
     group: int
     session: int
+    flags: int
     start: int
 
     @property
@@ -57,7 +68,7 @@ def look(pid: int) -> Process | None:
         return None
     # The name comes first, in brackets, and may itself hold brackets and spaces.
     fields = text[text.rindex(b")") + 2 :].split()
-    return Process(pid, fields[0].decode(), *(int(fields[index]) for index in (1, 2, 3, 19)))
+    return Process(pid, fields[0].decode(), *(int(fields[index]) for index in (1, 2, 3, 6, 19)))
 
 
 def every_process() -> Iterator[Process]:
@@ -86,22 +97,28 @@ def _is_leader(process: Process | None, tree: Tree) -> bool:
 
 def _carries_token(process: Process, trees: Collection[Tree]) -> bool:
     tokens = {tree.token for tree in trees if tree.start <= process.start}
-    if not tokens or process.is_dead:
+    if not tokens or process.is_dead or process.flags & KERNEL_THREAD:
         return False
+    for _ in range(EXEC_LOOKS):
+        environment = _environment(process.pid)
+        if environment != b"":
+            break
+        time.sleep(FIRST_PAUSE_S)
+    return environment is not None and not tokens.isdisjoint(environment.split(b"\0"))
+
+
+def _environment(pid: int) -> bytes | None:
+    """Return what a process carries in its environment; None when it has ended or is not ours."""
     try:
-        with open(f"/proc/{process.pid}/environ", "rb") as file:
-            return not tokens.isdisjoint(file.read().split(b"\0"))
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return False
+        return None
 
 
 def token_of(pid: int, name: str) -> bytes:
     """Return the `NAME=value` that a process carries in its environment; empty when it has none or is not ours."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            entries = file.read().split(b"\0")
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return b""
+    entries = (_environment(pid) or b"").split(b"\0")
     return next((entry for entry in entries if entry.startswith(name.encode() + b"=")), b"")
 
 

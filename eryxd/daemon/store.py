@@ -31,6 +31,12 @@ MARKER_FILE: Final = "store.epoch"
 LEAST_SQLITE: Final = (3, 37, 0)
 """STRICT tables."""
 
+_SQLITE_MAGIC: Final = b"SQLite format 3\0"
+_HEADER_BYTES: Final = 100
+_USER_VERSION_AT: Final = slice(60, 64)
+_APPLICATION_ID_AT: Final = slice(68, 72)
+"""How every SQLite file begins, and where in it stands what tells whose it is."""
+
 
 class Columns(NamedTuple):
     """How a kind is written: its table, key columns in order, and their values for a record."""
@@ -141,52 +147,16 @@ class Store:
         """
         self.path = state_dir / STORE_FILE
         refuse_unfit(state_dir)
-        self._create_or_open(state_dir)
-
-    def _create_or_open(self, state_dir: Path) -> None:
-        is_new = not self.path.exists()
         try:
-            if is_new:
-                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            if not self.path.exists():
+                _create(self.path)
             self._db = connect(self.path)
-            self._check_file()
-            self._migrate(is_new)
+            _migrate(self._db)
             self.epoch = self.meta("epoch")
             self._inode = os.stat(self.path).st_ino
             (state_dir / MARKER_FILE).write_text(self.epoch + "\n")
         except (sqlite3.Error, OSError) as error:
             raise unusable(self.path, str(error)) from error
-
-    def _check_file(self) -> None:
-        ours = self._db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
-        empty = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
-        if not ours and not empty:
-            raise unusable(self.path, "it is not a store of eryx")
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version > len(MIGRATIONS):
-            raise StoreUnavailable(
-                f"The store {self.path} was written by a later version of eryx (schema {version}, this one knows"
-                f" {len(MIGRATIONS)}). Install that version, or restore a backup: eryx store restore FILE",
-                path=str(self.path),
-                version=version,
-            )
-
-    def _migrate(self, is_new: bool) -> None:
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version == len(MIGRATIONS):
-            return
-        self._db.execute("BEGIN IMMEDIATE")
-        for step in MIGRATIONS[version:]:
-            for statement in step.split(";\n"):
-                if statement.strip():
-                    self._db.execute(statement)
-        self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        self._db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-        if is_new:
-            for name, value in (("epoch", os.urandom(8).hex()), ("seq", "0"), ("number", "0"), ("batch", "0")):
-                self._db.execute("INSERT INTO meta VALUES (?, ?)", (name, value))
-            self._db.execute("INSERT INTO meta VALUES ('clean', '1')")
-        self._db.execute("COMMIT")
 
     def meta(self, name: str) -> str:
         """Return one of the store's own values."""
@@ -318,17 +288,78 @@ def _quoted(path: Path) -> str:
     return str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
 
 
+def _create(path: Path) -> None:
+    """Make an empty store, whole or not at all: a first start that is killed half-way leaves nothing in its place."""
+    fresh = path.with_name(f"{path.name}.new")
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{fresh}{suffix}").unlink(missing_ok=True)
+    os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    db = connect(fresh)
+    try:
+        _migrate(db)
+    finally:
+        db.close()
+    os.replace(fresh, path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _migrate(db: sqlite3.Connection) -> None:
+    """Bring a file to the present schema, in one transaction."""
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if version == len(MIGRATIONS):
+        return
+    db.execute("BEGIN IMMEDIATE")
+    for step in MIGRATIONS[version:]:
+        for statement in step.split(";\n"):
+            if statement.strip():
+                db.execute(statement)
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+    if version == 0:
+        for name, value in (("epoch", os.urandom(8).hex()), ("seq", "0"), ("number", "0"), ("batch", "0")):
+            db.execute("INSERT INTO meta VALUES (?, ?)", (name, value))
+        db.execute("INSERT INTO meta VALUES ('clean', '1')")
+    db.execute("COMMIT")
+
+
 def refuse_unfit(state_dir: Path) -> None:
-    """Refuse to start on nothing where there was a store before.
+    """Refuse a file that is not ours, and to start on nothing where there was a store before.
+
+    Looks at the first bytes only: SQLite would change a foreign file by opening it as we do.
 
     Raises: StoreUnavailable.
     """
     path = state_dir / STORE_FILE
-    known = (state_dir / MARKER_FILE).exists()
-    if path.exists() and path.stat().st_size == 0:
+    try:
+        with path.open("rb") as file:
+            _refuse_header(path, file.read(_HEADER_BYTES))
+    except FileNotFoundError:
+        # A write-ahead log belongs to a file: with another one it would be taken for that one's.
+        if (state_dir / MARKER_FILE).exists() or Path(f"{path}-wal").exists():
+            raise unusable(path, "the file is gone") from None
+    except OSError as error:
+        raise unusable(path, str(error.strerror)) from error
+
+
+def _refuse_header(path: Path, header: bytes) -> None:
+    if not header:
         raise unusable(path, "the file is empty")
-    if known and not path.exists():
-        raise unusable(path, "the file is gone")
+    if len(header) < _HEADER_BYTES or not header.startswith(_SQLITE_MAGIC):
+        raise unusable(path, "it is not an SQLite database")
+    if int.from_bytes(header[_APPLICATION_ID_AT]) != APPLICATION_ID:
+        raise unusable(path, "it is not a store of eryx")
+    version = int.from_bytes(header[_USER_VERSION_AT])
+    if version > len(MIGRATIONS):
+        raise StoreUnavailable(
+            f"The store {path} was written by a later version of eryx (schema {version}, this one knows"
+            f" {len(MIGRATIONS)}). Install that version, or restore a backup: eryx store restore FILE",
+            path=str(path),
+            version=version,
+        )
 
 
 def unusable(path: Path, why: str) -> StoreUnavailable:

@@ -73,6 +73,10 @@ class Truncated(Record, frozen=True, kw_only=True):
     bytes: int
 
 
+APPROVING: Final = frozenset({Resolution.USER, Resolution.REMEMBERED})
+"""The only ends of waiting that can approve."""
+
+
 class Permission(Record, frozen=True, kw_only=True):
     """What a call would do, structured, so that a person sees it and a digest can cover it."""
 
@@ -143,7 +147,8 @@ class ApprovalContent(Record, frozen=True, kw_only=True):
 
 def brief(approval: Approval) -> Approval:
     """Drop what only `approvals.get` may show."""
-    return replace(approval, messages=UNSET, permission=UNSET)
+    count = approval.message_count if approval.messages is UNSET else len(approval.messages)
+    return replace(approval, messages=UNSET, permission=UNSET, message_count=count)
 
 
 def title(kind: CheckpointKind, tool: str | UnsetType, permission: str | UnsetType, agent: str) -> str:
@@ -223,7 +228,7 @@ def shown_permission(permission: Permission) -> Permission:
     share = SHOWN_BYTES // 8
     missing = 0
     changes: dict[str, Any] = {}
-    for field in ("command", "path", "diff", "url"):
+    for field in ("command", "path", "diff", "url", "server"):
         text = getattr(permission, field)
         if text is not UNSET:
             changes[field], lost = cut_middle(text, share)
@@ -267,6 +272,8 @@ def resolve(
     """
     if approval.status is not ApprovalStatus.PENDING:
         raise not_active(approval, status)
+    if status is ApprovalStatus.APPROVED and resolution not in APPROVING:
+        raise ValueError(f"{resolution.value} cannot approve")
     return replace(approval, status=status, resolution=resolution, resolved_at=at, resolved_by=by, note=note)
 
 

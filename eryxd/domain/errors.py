@@ -121,6 +121,12 @@ class BackendFailed(EryxError):
     code = ErrorCode.BACKEND_FAILED
 
 
+class ProviderFailed(EryxError):
+    """A tool provider was asked and could not answer."""
+
+    code = ErrorCode.PROVIDER_FAILED
+
+
 class StoreUnavailable(EryxError):
     """The disk refused; nothing was changed."""
 

@@ -123,6 +123,8 @@ def _agent_problems(pattern: Pattern) -> list[str]:
     for index, agent in enumerate(pattern.agents):
         if not agent.id.strip():
             found.append(f"agents[{index}].id: is blank")
+        elif agent.id != agent.id.strip():
+            found.append(f"agents[{index}].id: {agent.id!r} has outer white space")
         elif agent.id in seen:
             found.append(f"agents[{index}].id: {agent.id!r} is used twice")
         seen.add(agent.id)

@@ -14,6 +14,7 @@ Source: POL-1 to POL-11.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Set
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import Final
 
@@ -181,7 +182,9 @@ def problems(policy: ApprovalPolicy, agents: Collection[AgentId]) -> list[str]:
             if not agent.strip():
                 found.append(f"{where}: an agent id is blank")
             elif agent.strip() not in agents:
-                found.append(f"{where}: there is no agent {agent!r} in this pattern")
+                near = get_close_matches(agent.strip(), agents, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                found.append(f"{where}: there is no agent {agent!r} in this pattern{hint}")
     expires = policy.expires_after_s
     if expires is not UNSET and not 0 < expires < float("inf"):
         found.append("approval_policy.expires_after_s: must be more than 0 seconds")
@@ -210,12 +213,20 @@ def covering_rule(rules: Iterable[CheckpointRule], kind: CheckpointKind, agent: 
 
     An agent that cannot be identified is covered by every scoped rule (POL-8): it might be the one named.
     """
+    found = None
     for index, rule in enumerate(rules):
         if rule.kind is not kind:
             continue
-        if not rule.agent_ids or agent is UNSET or agent in rule.agent_ids:
+        if not rule.agent_ids:
             return index
-    return None
+        if found is None and (unidentified(agent) or agent in rule.agent_ids):
+            found = index
+    return found
+
+
+def unidentified(agent: AgentId | UnsetType) -> bool:
+    """Say whether nobody can tell which agent this is."""
+    return agent is UNSET or not agent.strip()
 
 
 def decide_tool_call(
@@ -237,11 +248,11 @@ def decide_tool_call(
     index = covering_rule(policy.rules, CheckpointKind.TOOL_CALL, ask.agent_id)
     if index is None:
         return PASS_CHECKPOINT_OFF
-    if ask.agent_id is UNSET and policy.rules[index].agent_ids:
+    if unidentified(ask.agent_id) and policy.rules[index].agent_ids:
         return _ask(Reason.UNKNOWN_AGENT, index)
     if ask.tool_id is UNSET or not ask.tool_id:
         return _ask(Reason.NO_TOOL, index)
-    if ask.tool_id in infrastructure and ask.tool_id not in catalog:
+    if ask.tool_id in infrastructure & CORE_INFRASTRUCTURE and ask.tool_id not in catalog:
         return Decision(verdict=Verdict.PASS, reason=Reason.INFRASTRUCTURE, rule_index=index)
     if ask.tool_id not in catalog:
         return _ask(Reason.UNKNOWN_TOOL, index)
@@ -278,7 +289,7 @@ def _known_provider(
             return False
         (provider,) = offered
     # An id that was kept while its source was down has no record of who offered it, and so nobody to trust.
-    return recorded is not None and provider in recorded
+    return recorded is not None and provider in recorded and provider in offered
 
 
 def _ask(reason: Reason, index: int) -> Decision:

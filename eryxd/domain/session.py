@@ -204,7 +204,7 @@ class Offer(Record, frozen=True, kw_only=True):
 
 def automatic_title(content: str) -> str:
     """Make a title from a first message: its first line, cut at a word (SES-2)."""
-    line = " ".join(content.split("\n", 1)[0].split())
+    line = " ".join(content.strip().split("\n", 1)[0].split())
     if len(line) <= TITLE_LENGTH:
         return line or UNTITLED
     cut = line[: TITLE_LENGTH - 1]

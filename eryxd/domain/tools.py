@@ -47,6 +47,11 @@ class ToolDefinition(Record, frozen=True, kw_only=True):
     input_schema: dict[str, Any] | UnsetType = UNSET
     backends: tuple[BackendName, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse lists that are not parallel."""
+        if len(self.provider_ids) != len(self.provider_names):
+            raise ValueError(f"provider_ids and provider_names of {self.id!r} differ in length")
+
 
 class Catalog(Mapping[ToolId, tuple[ProviderId, ...]]):
     """The merged list.  As a mapping it answers what a decision asks: which providers offer this exact id."""

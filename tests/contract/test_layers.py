@@ -15,11 +15,11 @@ import pytest
 ROOT: Final = Path(__file__).parents[2]
 
 LAYERS: Final = (
-    {"domain"},
-    {"api"},
-    {"wire", "plugin", "core"},
-    {"orchestration", "backends"},
-    {"daemon"},
+    ("domain",),
+    ("api",),
+    ("wire", "plugin", "core"),
+    ("orchestration", "backends"),
+    ("daemon",),
 )
 RANK: Final = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}
 

@@ -56,9 +56,7 @@ def distribution(dependency: str) -> str:
 
 def ours(group: str) -> list[EntryPoint]:
     """Return the installed entry points of a group whose distribution is ours."""
-    return [
-        point for point in entry_points(group=group) if point.dist and point.dist.name.startswith("eryxd")
-    ]
+    return [point for point in entry_points(group=group) if point.dist and point.dist.name.startswith("eryxd")]
 
 
 def tracked_files() -> list[str]:

@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 
 from eryxd.daemon import process_tree
 from eryxd.daemon.children import Children, clean_leftovers, environment
-from eryxd.daemon.leftovers import write_record
+from eryxd.daemon.leftovers import name_record, write_record
 from eryxd.daemon.marks import is_marked
 from eryxd.daemon.process_tree import Tree
 from eryxd.daemon.streams import BothEnds
@@ -206,6 +206,14 @@ def test_a_time_out_kills_what_fled_from_group_session_and_parent(children: Chil
 
 
 @requirement("CHD-4")
+def test_a_time_out_kills_a_descendant_that_dropped_everything_but_its_parent(children: Children) -> None:
+    result = run(children, sh("env -i setsid sh -c 'echo $$; sleep 1000; true'; true"), timeout_s=1)
+
+    assert result.timed_out
+    assert not is_alive(int(result.output))
+
+
+@requirement("CHD-4")
 def test_a_program_that_ran_out_of_time_may_tidy_up(children: Children) -> None:
     result = run(children, sh("trap 'echo bye; exit 5' TERM; while :; do sleep 0.05; done"), timeout_s=0.5)
 
@@ -285,6 +293,25 @@ def test_closing_kills_what_runs_and_starts_nothing_more(children: Children, tmp
         run(children, ["true"])
 
 
+@requirement("CHD-6")
+def test_the_owner_of_a_process_is_found_by_its_ancestors_and_by_its_token(children: Children, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+
+    async def ask() -> list[str | None]:
+        # The input comes when the child is listed; before that it cannot be known whose it is.
+        command = sh(f"read go; setsid sh -c 'echo '$$' $$ > {fifo}; sleep 1000; true' & wait")
+        work = children.run(command, cwd="/", timeout_s=60, limit_bytes=100, stdin=b"go\n", owner="mine")
+        running = asyncio.ensure_future(work)
+        leader, fled = await started(fifo)
+        owners = [children.owner_of(line) for line in ([1234567, leader, 1], [fled], [os.getpid()], [])]
+        running.cancel()
+        await asyncio.wait([running])
+        return owners
+
+    assert asyncio.run(ask()) == ["mine", "mine", None, None]
+
+
 KILLED_DAEMON = """
 import asyncio, sys
 from pathlib import Path
@@ -317,13 +344,25 @@ def test_the_leftovers_of_a_killed_daemon_are_cleaned(tmp_path: Path) -> None:
 
 
 @requirement("CHD-5")
+def test_a_program_whose_daemon_was_killed_while_starting_it_is_cleaned(tmp_path: Path) -> None:
+    """The record is there before the program, which is then found by its token."""
+    records_dir = tmp_path / "records"
+    records_dir.mkdir()
+    write_record(records_dir, b"SPAWN_ID=it")
+    with subprocess.Popen(["sleep", "1000"], env={"SPAWN_ID": "it"}) as started:
+        assert clean_leftovers(records_dir) == [started.pid]
+
+    assert (started.returncode, records(tmp_path)) == (-signal.SIGKILL, [])
+
+
+@requirement("CHD-5")
 def test_a_record_of_another_start_or_another_boot_kills_nobody(tmp_path: Path) -> None:
     records_dir = tmp_path / "records"
     records_dir.mkdir()
     with subprocess.Popen(["sleep", "1000"], start_new_session=True) as innocent:
         seen = process_tree.look(innocent.pid)
         assert seen is not None
-        write_record(records_dir, Tree(innocent.pid, seen.start + 1, b"SPAWN_ID=another"))
+        name_record(write_record(records_dir, b"SPAWN_ID=x"), Tree(innocent.pid, seen.start + 1, b""))
         (records_dir / f"{innocent.pid}.{seen.start}").write_bytes(b"another-boot\nSPAWN_ID=it")
         (records_dir / "leave.me").write_bytes(b"")
 

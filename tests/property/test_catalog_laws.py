@@ -3,6 +3,7 @@
 from random import Random
 
 from hypothesis import given, strategies as st
+from msgspec import UNSET
 
 from eryxd.domain.ids import BackendName
 from eryxd.domain.tools import Catalog, RuntimeTool, ToolDefinition, ToolKind, builtin_tools, merge
@@ -22,9 +23,12 @@ def test_merging_is_by_exact_id(offered: list[ToolDefinition]) -> None:
 @requirement("CAT-1")
 @given(offered=contributions)
 def test_the_first_label_wins(offered: list[ToolDefinition]) -> None:
-    """What a person has learnt to read does not change when a server is added."""
+    """What a person has learnt to read does not change when a server is added; so with what describes the tool."""
     for tool in merge(offered):
-        assert tool.label == next(one.label for one in offered if one.id == tool.id)
+        same = [one for one in offered if one.id == tool.id]
+
+        assert tool.label == same[0].label
+        assert tool.description == next((one.description for one in same if one.description), UNSET)
 
 
 @requirement("CAT-1")

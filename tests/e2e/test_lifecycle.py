@@ -1,0 +1,299 @@
+"""Starting and stopping the real daemon, and what it refuses to start with."""
+
+import os
+import signal
+import socket
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from eryxd.client.client import RemoteError
+from tests.e2e.daemon_process import WAIT_S, DaemonProcess, is_gone
+from tests.e2e.stage import Stage, create, shell
+from tests.requirements import requirement
+
+Spoil = Callable[[Path], None]
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """Return everything in a folder with inode, size and time of last change."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        seen = path.lstat()
+        found[str(path.relative_to(folder))] = (seen.st_ino, seen.st_size, seen.st_mtime_ns)
+    return found
+
+
+def mode(path: Path) -> int:
+    """Return who may do what with a file."""
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> DaemonProcess:
+    """A daemon that has run once and was stopped in good order."""
+    with DaemonProcess(tmp_path) as process:
+        process.start()
+        assert process.stop() == 0
+        return process
+
+
+@requirement("DUR-20")
+def test_a_daemon_that_is_ready_answers_on_a_private_socket(daemon: DaemonProcess) -> None:
+    """Nobody else can reach it, and it says who it is."""
+    status = daemon.client().call("daemon.status")
+
+    assert (status["pid"], status["running"], status["waiting"]) == (daemon.pid, 0, 0)
+    assert status["store"] == {"path": str(daemon.store_path), "writable": True}
+    assert [mode(path) for path in (daemon.socket_path, daemon.socket_path.parent, daemon.state)] == [
+        0o600,
+        0o700,
+        0o700,
+    ]
+    assert {mode(path) for path in daemon.stored_files()} == {0o600}
+
+
+@requirement("DUR-21")
+def test_a_second_daemon_names_the_first_and_touches_nothing(daemon: DaemonProcess) -> None:
+    """It says so with status 75."""
+    before = snapshot(daemon.home)
+
+    second = subprocess.run(
+        [sys.executable, "-m", "eryxd.daemon.app"], env=daemon.environ, capture_output=True, text=True, timeout=WAIT_S
+    )
+
+    assert (second.returncode, second.stderr) == (75, f"eryxd: eryxd is already running as process {daemon.pid}.\n")
+    assert snapshot(daemon.home) == before
+    assert daemon.client().call("daemon.status")["pid"] == daemon.pid
+
+
+@requirement("DUR-21")
+def test_the_socket_of_a_killed_daemon_is_replaced(daemon: DaemonProcess) -> None:
+    """A file that nobody listens on is in nobody's way."""
+    daemon.kill9()
+    assert daemon.socket_path.exists()
+
+    daemon.start()
+
+    assert daemon.client().call("daemon.status")["pid"] == daemon.pid
+
+
+@requirement("DUR-21")
+def test_a_socket_that_somebody_listens_on_is_left_alone(stopped: DaemonProcess) -> None:
+    """The line says who holds it."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(stopped.socket_path))
+        listener.listen()
+
+        status, said = stopped.run_to_end()
+
+    assert status == 78
+    assert f"eryxd: Process {os.getpid()} " in said
+    assert f"listens on {stopped.socket_path}" in said
+    assert stopped.socket_path.exists()
+
+
+@requirement("WIR-24")
+def test_a_home_whose_socket_path_is_over_the_limit_works(tmp_path: Path) -> None:
+    """Client and daemon both go through the folder."""
+    with DaemonProcess(tmp_path, home=tmp_path / ("deep" * 30)) as daemon:
+        assert len(bytes(daemon.socket_path)) > 107
+        daemon.start()
+
+        assert daemon.client().call("daemon.status")["pid"] == daemon.pid
+        assert daemon.stop() == 0
+        assert not daemon.socket_path.exists()
+
+
+@requirement("DUR-22")
+def test_shutdown_answers_and_leaves_no_socket(daemon: DaemonProcess) -> None:
+    """The reply comes before the end."""
+    reply = daemon.client().call("daemon.shutdown")
+
+    assert reply == {"seq": reply["seq"]}
+    assert daemon.process is not None
+    assert daemon.process.wait(WAIT_S) == 0
+    assert not daemon.socket_path.exists()
+
+
+@requirement("DUR-22")
+def test_shutdown_when_idle_is_refused_while_something_runs(stage: Stage, daemon: DaemonProcess) -> None:
+    """And the daemon goes on."""
+    watch = stage.watch()
+    stage.play(stage.session(), create("made"))
+    watch.approvals(1)
+
+    with pytest.raises(RemoteError) as refused:
+        stage.client.call("daemon.shutdown", when_idle=True)
+
+    assert (refused.value.code, refused.value.data) == ("session_running", {"running": 1})
+    assert stage.client.call("daemon.status")["running"] == 1
+
+
+@requirement("DUR-22")
+def test_the_stop_command_ends_it(daemon: DaemonProcess) -> None:
+    """`eryx daemon stop` returns when it has gone."""
+    stop = subprocess.run(
+        [sys.executable, "-m", "eryxd.cli.app", "daemon", "stop"],
+        env=daemon.environ,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+    )
+
+    assert stop.returncode == 0, stop.stderr
+    assert daemon.process is not None
+    assert daemon.process.wait(WAIT_S) == 0
+
+
+@requirement("DUR-22", "APR-10")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_a_signal_settles_what_runs_and_kills_what_it_started(
+    stage: Stage, daemon: DaemonProcess, number: signal.Signals
+) -> None:
+    """Interrupted, and nothing is left running."""
+    session_id, watch = stage.session(stage.pattern(rules=())), stage.watch()
+    pid_file = stage.folder / "pid"
+    os.mkfifo(pid_file)
+    run_id = stage.play(session_id, shell("sleep 600 & echo $! > pid; wait"))
+    sleeper = int(pid_file.read_text())
+    assert daemon.process is not None
+
+    daemon.process.send_signal(number)
+
+    assert watch.until(lambda event: event["type"] == "daemon-stopping")
+    assert watch.run_ended(run_id)["status"] == "error"
+    assert daemon.process.wait(WAIT_S) == 0
+    assert is_gone(sleeper)
+    daemon.start()
+    after = daemon.client().call("sessions.get", session_id=session_id)["session"]
+    assert (after["status"], after["last_error"]) == (
+        "error",
+        "The daemon was stopped while this session was running.",
+    )
+
+
+@requirement("DUR-22")
+def test_a_stop_in_good_order_is_remembered(stopped: DaemonProcess) -> None:
+    """So that the next start need not check the whole file."""
+    assert [path.name for path in stopped.stored_files()] == ["store.db"]
+    with closing(stopped.database()) as store:
+        assert store.execute("SELECT value FROM meta WHERE key = 'clean'").fetchone() == ("1",)
+
+
+@requirement("CLI-22")
+def test_settings_that_are_wrong_are_named_with_file_and_line(stopped: DaemonProcess) -> None:
+    """Nothing starts on half of a configuration."""
+    stopped.config.mkdir(mode=0o700)
+    file = stopped.config / "config.toml"
+    file.write_text('[approvals]\ndefault = "ask"\n\n[approval]\ndefault = "none"\n')
+    before = snapshot(stopped.state)
+
+    status, said = stopped.run_to_end()
+
+    assert (status, said.splitlines()) == (
+        78,
+        [f"eryxd: {file}, line 4: approval is not a setting.  Did you mean approvals?"],
+    )
+    assert {name: seen for name, seen in snapshot(stopped.state).items() if name != "lock"} == {
+        name: seen for name, seen in before.items() if name != "lock"
+    }
+
+
+def from_the_future(path: Path) -> None:
+    """Make it a store of a later version."""
+    store = sqlite3.connect(path)
+    store.execute("PRAGMA user_version = 99")
+    store.close()
+
+
+def foreign(path: Path) -> None:
+    """Put some other program's database in its place."""
+    path.unlink()
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE bookmarks (url TEXT)")
+    other.commit()
+    other.close()
+
+
+@requirement("DUR-23")
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (from_the_future, "was written by a later version of eryx (schema 99"),
+        (foreign, "it is not a store of eryx"),
+        (lambda path: path.write_bytes(b""), "the file is empty"),
+        (lambda path: path.write_bytes(b"\x00" * 65536), "it is not an SQLite database"),
+        (lambda path: path.write_bytes(os.urandom(100) * 1000), "it is not an SQLite database"),
+        (lambda path: path.write_bytes(path.read_bytes()[:4096]), "cannot be used"),
+        (lambda path: (path.unlink(), path.mkdir()), "cannot be used"),
+    ],
+    ids=["future", "foreign", "empty", "zeros", "garbage", "cut-off", "folder"],
+)
+def test_a_store_that_is_not_fit_is_refused_and_left_as_it_is(stopped: DaemonProcess, spoil: Spoil, why: str) -> None:
+    """Never an empty start; the line names the file and what to type."""
+    spoil(stopped.store_path)
+    before = snapshot(stopped.state)
+    content = stopped.store_path.read_bytes() if stopped.store_path.is_file() else b""
+
+    status, said = stopped.run_to_end()
+
+    assert status == 78
+    assert len(said.splitlines()) == 1, said
+    assert why in said
+    assert str(stopped.store_path) in said
+    assert "eryx store restore FILE" in said
+    assert {**snapshot(stopped.state), "lock": before["lock"]} == before
+    assert (stopped.store_path.read_bytes() if content else b"") == content
+
+
+@requirement("DUR-23")
+def test_a_store_that_is_missing_where_there_was_one_is_no_first_start(stopped: DaemonProcess) -> None:
+    """The marker beside it says that there must be one."""
+    stopped.store_path.unlink()
+
+    status, said = stopped.run_to_end()
+
+    assert status == 78
+    assert said.startswith(f"eryxd: The store {stopped.store_path} cannot be used: the file is gone.")
+    assert not stopped.store_path.exists()
+
+
+@requirement("DUR-23")
+def test_a_write_ahead_log_without_its_store_is_no_first_start(stopped: DaemonProcess) -> None:
+    """A new store beside it would be filled with what is not its own."""
+    for path in (stopped.store_path, stopped.state / "store.epoch"):
+        path.unlink()
+    orphan = stopped.state / "store.db-wal"
+    orphan.write_bytes(b"x")
+
+    status, said = stopped.run_to_end()
+
+    assert (status, "the file is gone" in said, orphan.read_bytes()) == (78, True, b"x")
+    assert not stopped.store_path.exists()
+
+
+@requirement("DUR-24")
+def test_a_first_start_that_is_killed_at_any_moment_can_be_repeated(tmp_path: Path) -> None:
+    """The store appears whole or not at all."""
+    for step in range(12):
+        with DaemonProcess(tmp_path, home=tmp_path / f"home-{step}") as daemon:
+            kill_when_the_state_has(daemon, step)
+            daemon.start()
+
+            assert daemon.client().call("store.check")["problems"] == []
+
+
+def kill_when_the_state_has(daemon: DaemonProcess, entries: int) -> None:
+    """Kill a daemon that starts for the first time as soon as its state folder has so many entries, or it is ready."""
+    process = daemon.spawn()
+    while process.poll() is None and not daemon.socket_path.exists():
+        if daemon.state.is_dir() and len(list(daemon.state.iterdir())) >= entries:
+            break
+    daemon.kill9()
