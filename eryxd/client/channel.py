@@ -43,9 +43,11 @@ class Channel:
 
     @property
     def closed(self) -> bool:
+        """Whether it was hung up."""
         return self._socket.fileno() < 0
 
     def close(self) -> None:
+        """Hang up.  Idempotent."""
         self._socket.close()
 
     def request(self, method: str, arguments: dict[str, Any], timeout_s: float | None) -> Any:

@@ -84,6 +84,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
+        """Hang up.  Idempotent."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
@@ -185,6 +186,7 @@ class EventStream:
         self.close()
 
     def close(self) -> None:
+        """Hang up.  Idempotent."""
         self._ended = True
         self._channel.close()
 

@@ -36,6 +36,7 @@ class Outbox:
         self._held = True
 
     def release(self) -> None:
+        """Write what was gathered, and go on as usual."""
         self._held = False
         self.flush()
 

@@ -124,9 +124,10 @@ def test_of_clients_that_send_to_one_session_at_once_exactly_one_starts_a_run(
 def test_of_clients_that_save_one_revision_exactly_one_wins(stage: Stage, daemon: DaemonProcess) -> None:
     """The others work on something old."""
     pattern = stage.client.call("patterns.get", pattern_id=stage.pattern())["pattern"]
+    draft = {key: value for key, value in pattern.items() if key not in ("created_at", "updated_at", "is_builtin")}
 
     def saving(client: Client) -> Any:
-        return client.call("patterns.save", pattern={**pattern, "description": "mine"})
+        return client.call("patterns.save", pattern={**draft, "description": "mine"})
 
     with crowd(daemon) as clients:
         outcomes = at_once(clients, [saving] * CLIENTS)
