@@ -78,25 +78,25 @@ def _ignoring_peer(reply: Reply) -> Handler:
     return handle
 
 
-class Person:
-    """A person at a terminal of 100 columns: starts a command, reads what it shows, presses keys."""
+class Script:
+    """A program with its output in a pipe.  `output` is what was read of it."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
-        self.screen = ""
+        self.output = ""
         self._read_to = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._master, slave = pty.openpty()
-        termios.tcsetwinsize(slave, (40, 100))
+        self._errors = os.memfd_create("errors")
+        self._source, target = self._ends()
         self.process = subprocess.Popen(
             command,
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
+            stdin=self._stdin(target),
+            stdout=target,
+            stderr=self._stderr(target),
             env={**os.environ, **environ},
-            cwd=environ.get("PWD", ROOT),
+            cwd=ROOT,
             start_new_session=True,
         )
-        os.close(slave)
+        os.close(target)
 
     def __enter__(self) -> Self:
         return self
@@ -104,23 +104,16 @@ class Person:
     def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.wait()
-        os.close(self._master)
+        os.close(self._errors)
+        os.close(self._source)
 
     def sees(self, text: str) -> None:
-        """Read until the text is on the screen, after everything that was waited for before."""
+        """Read until the text was said, after everything that was waited for before."""
         deadline = time.monotonic() + WAIT_S
-        while text not in self.screen[self._read_to :]:
+        while text not in self.output[self._read_to :]:
             if not self._read(deadline):
-                raise AssertionError(f"{text!r} never came; this did:\n{self.screen}")
-        self._read_to = self.screen.index(text, self._read_to) + len(text)
-
-    def types(self, keys: str) -> None:
-        """Press keys."""
-        os.write(self._master, keys.encode())
-
-    def interrupts(self) -> None:
-        """Press Ctrl-C."""
-        self.process.send_signal(signal.SIGINT)
+                raise AssertionError(f"{text!r} never came; this did:\n{self.output}\n{self.errors()}")
+        self._read_to = self.output.index(text, self._read_to) + len(text)
 
     def leaves_with(self) -> int:
         """Read to the end and return the exit status."""
@@ -129,17 +122,53 @@ class Person:
             pass
         return self.process.wait(WAIT_S)
 
+    def errors(self) -> str:
+        """Return what was written to standard error."""
+        return os.pread(self._errors, 1024 * 1024, 0).decode()
+
+    def _ends(self) -> tuple[int, int]:
+        return os.pipe()
+
+    def _stdin(self, target: int) -> int:
+        return subprocess.DEVNULL
+
+    def _stderr(self, target: int) -> int:
+        return self._errors
+
     def _read(self, deadline: float) -> bool:
-        readable, _, _ = select.select([self._master], [], [], max(deadline - time.monotonic(), 0))
+        readable, _, _ = select.select([self._source], [], [], max(deadline - time.monotonic(), 0))
         if not readable:
             return False
         try:
-            chunk = os.read(self._master, 65536)
+            chunk = os.read(self._source, 65536)
         except OSError:
-            # The kernel's way to say that nobody has the other end open any more.
+            # A terminal's way to say that nobody has the other end open any more.
             return False
-        self.screen += self._decoder.decode(chunk)
+        self.output += self._decoder.decode(chunk)
         return bool(chunk)
+
+
+class Person(Script):
+    """A person at a terminal of 100 columns: starts a command, reads what it shows, presses keys."""
+
+    def types(self, keys: str) -> None:
+        """Press keys."""
+        os.write(self._source, keys.encode())
+
+    def interrupts(self) -> None:
+        """Press Ctrl-C."""
+        self.process.send_signal(signal.SIGINT)
+
+    def _ends(self) -> tuple[int, int]:
+        person, program = pty.openpty()
+        termios.tcsetwinsize(program, (40, 100))
+        return person, program
+
+    def _stdin(self, target: int) -> int:
+        return target
+
+    def _stderr(self, target: int) -> int:
+        return target
 
 
 def eryx(*words: str) -> list[str]:

@@ -59,9 +59,10 @@ def logs(
 ) -> None:
     """Show the log of a daemon that `eryx daemon start` started.  With --json every line is a JSON string."""
     show = kit.to_json if as_json else visible
-    kit.say(show(line) for line in process.tail(lines))
+    last, offset = process.tail(lines)
+    kit.say(map(show, last))
     if follow:
-        for line in process.growing():
+        for line in process.growing(offset):
             kit.say([show(line)])
 
 

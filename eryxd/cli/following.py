@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from eryxd.api.errors import EXIT_RUN_FAILED
 from eryxd.cli.answer import Asker
+from eryxd.cli.ctrl_c import CtrlC
 from eryxd.cli.feed import Feed
 from eryxd.cli.kit import CLIENT_NAME, EXIT_LEFT
 from eryxd.cli.narrate import Live, waiting_lines
@@ -27,8 +28,8 @@ def follow(client: Client, run_id: str, session_id: str | None, *, as_json: bool
     A person at the terminal is asked about what waits; elsewhere the commands to type are printed.  With
     `cancels`, a second Ctrl-C ends the run; without, the first one leaves at once.
     """
-    with Feed(_events(run_id, session_id)) as feed:
-        return _Following(client, run_id, feed, as_json, cancels).to_the_end()
+    with CtrlC() as ctrl_c, Feed(_events(run_id, session_id)) as feed:
+        return _Following(client, run_id, feed, ctrl_c, as_json=as_json, cancels=cancels).to_the_end()
 
 
 def _events(run_id: str, session_id: str | None) -> Iterator[dict[str, Any]]:
@@ -38,10 +39,11 @@ def _events(run_id: str, session_id: str | None) -> Iterator[dict[str, Any]]:
 
 
 class _Following:
-    def __init__(self, client: Client, run_id: str, feed: Feed, as_json: bool, cancels: bool) -> None:
+    def __init__(self, client: Client, run_id: str, feed: Feed, ctrl_c: CtrlC, *, as_json: bool, cancels: bool) -> None:
         self._client = client
         self._run_id = run_id
         self._feed = feed
+        self._ctrl_c = ctrl_c
         self._as_json = as_json
         self._look = here()
         self._live = Live(self._look)
@@ -51,12 +53,13 @@ class _Following:
         self._asker = self._new_asker() if not as_json and is_interactive() else None
 
     def _new_asker(self) -> Asker:
-        return Asker(self._client, Terminal(), self._look, self._feed, self._take, self._waits)
+        return Asker(self._client, Terminal(self._ctrl_c), self._look, self._feed, self._take, self._waits)
 
     def to_the_end(self) -> int:
         while not self._live.ended:
             try:
-                self._feed.wait()
+                with self._ctrl_c.waiting():
+                    self._feed.wait()
                 self._take()
                 self._attend()
             except KeyboardInterrupt:
@@ -96,8 +99,9 @@ class _Following:
             self._tell("")
             return True
         try:
-            self._tell("", f"The run goes on.  Ctrl-C again within {SECOND_THOUGHT_S:.0f} s cancels it.")
-            time.sleep(SECOND_THOUGHT_S)
+            with self._ctrl_c.waiting():
+                self._tell("", f"The run goes on.  Ctrl-C again within {SECOND_THOUGHT_S:.0f} s cancels it.")
+                time.sleep(SECOND_THOUGHT_S)
         except KeyboardInterrupt:
             self._cancelling = True
             self._tell("", "Cancelling.")

@@ -61,7 +61,7 @@ def start(name: str, command: list[str]) -> None:
         if _pings(name):
             return
         if ended not in (None, *_SOMEBODY_ELSE_STARTS):
-            said = "\n".join(tail(20, since=offset)) or "it said nothing"
+            said = "\n".join(tail(20, since=offset)[0]) or "it said nothing"
             raise Problem(f"The daemon ended with status {ended}: {said}", "eryxd", ErrorCode.INTERNAL)
         time.sleep(_POLL_S)
     raise Problem(f"The daemon does not answer after {PATIENCE_S:.0f} s.", "eryx daemon logs", ErrorCode.BUSY)
@@ -102,19 +102,22 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "ERYX_HOME": os.path.abspath(home)} if home else dict(os.environ)
 
 
-def tail(count: int, since: int = 0) -> list[str]:
-    """Return the last lines of the log, none of them from before `since`.  Raises: Problem -- there is no log."""
+def tail(count: int, since: int = 0) -> tuple[list[str], int]:
+    """Return the last lines of the log, none of them from before `since`, and the offset after them.
+
+    Raises: Problem -- there is no log.
+    """
     with _log() as log:
         size = os.fstat(log.fileno()).st_size
         log.seek(max(since, size - _TAIL_BYTES))
         lines = log.read().decode(errors="replace").splitlines()
-    return lines[-count:] if count else []
+        return lines[-count:] if count else [], log.tell()
 
 
-def growing() -> Iterator[str]:
-    """Yield the lines that are added to the log from now on, for ever; a log that was replaced is opened again."""
+def growing(offset: int) -> Iterator[str]:
+    """Yield the lines that come after an offset, for ever; a log that was replaced is opened again."""
     log = _log()
-    log.seek(0, os.SEEK_END)
+    log.seek(offset)
     pending = b""
     while True:
         chunk = log.read()

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from eryxd.cli.ctrl_c import CtrlC
 from eryxd.cli.feed import Feed
 
 _CHUNK_BYTES: Final = 4096
@@ -32,10 +33,11 @@ class Closed(Exception):
 
 
 class Terminal:
-    """The terminal that the command was started from."""
+    """The terminal that the command was started from.  Its waits are where Ctrl-C is heard."""
 
-    def __init__(self) -> None:
+    def __init__(self, ctrl_c: CtrlC) -> None:
         self._input = sys.stdin.fileno()
+        self._ctrl_c = ctrl_c
 
     def show(self, text: str) -> None:
         """Write text that is visible already."""
@@ -49,7 +51,9 @@ class Terminal:
     def key(self, feed: Feed) -> str | None:
         """Return the key that was pressed, or None when there are events to take instead.  Raises: Closed."""
         with self._single_keys():
-            if feed.wait(also=self._input):
+            with self._ctrl_c.waiting():
+                is_event = feed.wait(also=self._input)
+            if is_event:
                 return None
             typed = self._read()
             while typed.startswith(_ESCAPE) and self._more():
@@ -59,7 +63,8 @@ class Terminal:
     def line(self, question: str) -> str | None:
         """Return a line of text, or None when the person changed their mind (Ctrl-D)."""
         self.show(question)
-        typed = os.read(self._input, _CHUNK_BYTES)
+        with self._ctrl_c.waiting():
+            typed = os.read(self._input, _CHUNK_BYTES)
         return typed.decode(errors="replace").strip() if typed else None
 
     def _read(self) -> bytes:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.daemon_process import DaemonProcess
+from tests.e2e.serving import Client as RawClient
 from tests.e2e.stage import Stage
 
 
@@ -21,3 +22,11 @@ def stage(daemon: DaemonProcess, tmp_path: Path) -> Iterator[Stage]:
     """A project and plans for that daemon."""
     with Stage(daemon, tmp_path / "project") as ready:
         yield ready
+
+
+@pytest.fixture
+def raw(daemon: DaemonProcess) -> Iterator[RawClient]:
+    """A client of that daemon that sends and reads frames by hand."""
+    client = RawClient(daemon.socket_path)
+    yield client
+    client.sock.close()

@@ -3,7 +3,8 @@
 What differs from one run to the next is recognised by its form: ids, times, dates, process numbers, sizes, digests
 and the folders above a file.  An id that the page names twice has to be the same one both times.  A line of `…`
 stands for any lines.  A question (`… > `) is answered with what the page shows behind it; one that the page leaves
-open stays open on a terminal of its own while later commands run.
+open stays open on a terminal of its own while later commands run.  Lines about the tool `rg` are passed over: whether
+it is there depends on the machine.
 """
 
 import codecs
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -30,8 +31,13 @@ PATIENCE_S: Final = 20.0
 ANY_LINES: Final = "…"
 
 _QUESTION: Final = re.compile(r"^(  (?:\[a\]pprove|note for the agent).*>) ?(.*)$")
+_LOOKS: Final = re.compile(r"^eryx (?:\w+ (?:list|show)|status|timeline)\b")
+"""Commands that only look.  Who looks too early looks again."""
+
+_MAYBE: Final = re.compile(r"^(?:\? asks  )?rg  ")
 _EXPORT: Final = re.compile(r"^export (\w+)=(.*)$")
 _ID: Final = re.compile(r"\b[srmapj](?=[a-z]*[2-7])[a-z2-7]{3,16}\b")
+_STAMP: Final = re.compile(r"\d{4}\\-\d\d\\-\d\dT\d+Z")
 _FORMS: Final = (
     (_ID, ""),
     (re.compile(r"\b[0-9a-f]{64}\b"), r"[0-9a-f]{64}"),
@@ -50,8 +56,12 @@ _FORMS: Final = (
 class Names:
     """Which id of this run each id of a page stands for."""
 
-    def __init__(self) -> None:
-        self._real: dict[str, str] = {}
+    def __init__(self, real: Mapping[str, str] = {}) -> None:
+        self._real = dict(real)
+
+    def copy(self) -> "Names":
+        """Return the same names, to come back to."""
+        return Names(self._real)
 
     def same(self, page: str, printed: str) -> bool:
         """Say whether a printed line is the page's; take note of the ids in it when it is."""
@@ -79,7 +89,7 @@ class Names:
             if form is _ID:
                 ids.append(match[0])
                 instead = f"({match[0][0]}[a-z2-7]{{3,16}})"
-            pattern += instead or r"\S*/" + re.escape(os.path.basename(match[0]))
+            pattern += instead or r"\S*/" + _STAMP.sub(r"[0-9TZ-]+", re.escape(os.path.basename(match[0])))
             at = match.end()
         return pattern, ids
 
@@ -107,9 +117,17 @@ class Terminal:
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._pending = ""
         self._ended = False
+        self._answered = ""
 
     def line(self) -> str | None:
         """Return the next line, None after the last."""
+        while (line := self._next()) is not None:
+            # A question is asked again when something else has happened meanwhile.
+            if not (_MAYBE.match(line) or self._answered and line.startswith(self._answered)):
+                return line
+        return None
+
+    def _next(self) -> str | None:
         self._read_until(lambda: "\n" in self._pending)
         if not self._pending:
             return None
@@ -121,10 +139,11 @@ class Terminal:
         self._read_until(lambda: "\n" in self._pending or self._pending.endswith("> "))
         return self._pending.rstrip(" ") == question
 
-    def answer(self, keys: str) -> None:
+    def answer(self, question: str, keys: str) -> None:
         """Type what a person types: a single key, or a line."""
         os.write(self._screen, (keys if len(keys) == 1 else f"{keys}\n").encode())
-        self.line()
+        self._next()
+        self._answered = question
 
     def close(self) -> None:
         """Wait for the command's end, and leave nothing of it."""
@@ -203,12 +222,23 @@ class Console:
         if match := _EXPORT.match(step.command):
             self._environ[match[1]] = match[2].strip('"').replace("$PWD", str(self._folder))
             return
+        deadline = time.monotonic() + PATIENCE_S / 2
+        while True:
+            before = self._names.copy()
+            try:
+                return self._type(step)
+            except AssertionError as error:
+                if not _LOOKS.match(step.command) or time.monotonic() > deadline:
+                    error.add_note(f"{shown(page)}:{step.line}: $ {step.command}")
+                    raise
+                self._names = before
+
+    def _type(self, step: Step) -> None:
         terminal = Terminal(self._names.real(step.command), self._folder, self._environ)
         try:
             stays = self._compare(step, terminal)
-        except BaseException as error:
+        except BaseException:
             terminal.kill()
-            error.add_note(f"{shown(page)}:{step.line}: $ {step.command}")
             raise
         if stays:
             self._left.append(terminal)
@@ -226,7 +256,7 @@ class Console:
                 self._await_question(terminal, question[1], skips)
                 if not question[2]:
                     return True
-                terminal.answer(question[2])
+                terminal.answer(question[1], question[2])
             else:
                 self._await_line(terminal, line, skips)
             skips = False

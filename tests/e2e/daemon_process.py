@@ -132,6 +132,11 @@ class DaemonProcess:
         assert self.stop() == 0
         return self.start()
 
+    def crash(self) -> Self:
+        """Kill it and start it again."""
+        self.kill9()
+        return self.start()
+
     def log(self) -> str:
         """Everything that was written to standard output and error so far, by every start."""
         return self.log_path.read_text() if self.log_path.exists() else ""

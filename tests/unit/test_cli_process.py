@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from eryxd.cli.tree import app
-from tests.fakes import ROOT, WAIT_S, eryx
+from tests.fakes import ROOT, WAIT_S, Script, eryx
 from tests.requirements import requirement
 
 START: Final = "import sys; from eryxd.cli import process; process.start('cli', sys.argv[1:])"
@@ -79,23 +79,16 @@ def test_lines_that_are_added_to_the_log_are_followed_also_into_a_new_file(tmp_p
     log = tmp_path / "state" / "eryxd.log"
     log.parent.mkdir()
     log.write_text("a\n")
-    with subprocess.Popen(
-        eryx("daemon", "logs", "--follow"),
-        env={**os.environ, "ERYX_HOME": str(tmp_path), "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as following:
-        assert following.stdout is not None
-        lines = [next(following.stdout)]
+    with Script(eryx("daemon", "logs", "--follow"), {"ERYX_HOME": str(tmp_path)}) as following:
+        following.sees("a\n")
         with log.open("a") as more:
             more.write("b\n")
-        lines.append(next(following.stdout))
+        following.sees("b\n")
         log.rename(tmp_path / "old")
         log.write_text("c\n")
-        lines.append(next(following.stdout))
-        following.terminate()
+        following.sees("c\n")
 
-    assert lines == ["a\n", "b\n", "c\n"]
+    assert following.output == "a\nb\nc\n"
 
 
 def test_without_a_log_the_line_says_where_else_to_look(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +12,7 @@ from eryxd.cli.report import Problem
 from eryxd.cli.run import home_of
 from eryxd.cli.text import clock
 from tests import builders
-from tests.fakes import WAIT_S, FakeDaemon, Person, eryx, refuse, wire
+from tests.fakes import FakeDaemon, Person, Script, eryx, refuse, wire
 from tests.requirements import requirement
 from tests.unit.test_cli_render import ask, call, decided
 
@@ -89,16 +88,9 @@ class Story:
         """Start `eryx run` in a terminal."""
         return Person(eryx("run", "hello", "--project", str(self.daemon.home), *words), self.daemon.environ)
 
-    def script(self, *words: str) -> "subprocess.Popen[str]":
+    def script(self, *words: str) -> Script:
         """Start `eryx run` with its output in a pipe."""
-        return subprocess.Popen(
-            eryx("run", "hello", "--project", str(self.daemon.home), *words),
-            env={**os.environ, **self.daemon.environ},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        return Script(eryx("run", "hello", "--project", str(self.daemon.home), *words), self.daemon.environ)
 
     def decides_elsewhere(self, decision: str, **changes: Any) -> None:
         """Be another client that decides."""
@@ -144,9 +136,9 @@ def test_approving_in_place_sends_the_digest_and_follows_to_the_end(story: Story
 
         assert person.leaves_with() == 0
 
-    assert "asked (not-listed): approved by you (cli pid 123)" in person.screen
-    assert "auto-approved: view (pattern-list)\r\n" in person.screen
-    assert "✓ completed" in person.screen
+    assert "asked (not-listed): approved by you (cli pid 123)" in person.output
+    assert "auto-approved: view (pattern-list)\r\n" in person.output
+    assert "✓ completed" in person.output
     assert story.daemon.arguments("approvals.resolve") == [
         {"session_id": SESSION, "approval_id": ASKED, "decision": "approved", "digest": "d" * 64}
     ]
@@ -162,8 +154,8 @@ def test_rejecting_in_place_asks_for_a_note_and_the_failed_run_is_the_status(sto
 
         assert person.leaves_with() == 1
 
-    assert "“use pytest”" in person.screen
-    assert "✗ failed" in person.screen
+    assert "“use pytest”" in person.output
+    assert "✗ failed" in person.output
     assert story.daemon.arguments("approvals.resolve")[0]["note"] == "use pytest"
 
 
@@ -188,7 +180,7 @@ def test_remembering_is_not_offered_where_it_is_refused(story: Story) -> None:
         person.sees(QUESTION)
 
         assert story.daemon.arguments("approvals.resolve") == []
-        assert "[A]pprove" not in person.screen
+        assert "[A]pprove" not in person.output
 
 
 @requirement("CLI-10")
@@ -210,7 +202,7 @@ def test_a_decision_by_another_client_ends_the_question(story: Story) -> None:
 
         assert person.leaves_with() == 0
 
-    assert "approved by you (editor pid 5)" in person.screen
+    assert "approved by you (editor pid 5)" in person.output
 
 
 @requirement("CLI-10")
@@ -251,7 +243,7 @@ def test_long_content_is_cut_in_the_question_and_says_so(tmp_path: Path) -> None
     with Story(tmp_path, command="\n".join(f"echo {index}" for index in range(50))) as story, story.person() as person:
         person.sees("31 more lines: press s")
         person.sees(QUESTION)
-        assert "echo 40" not in person.screen
+        assert "echo 40" not in person.output
 
 
 @requirement("CLI-1")
@@ -259,8 +251,8 @@ def test_escapes_in_a_command_do_not_reach_the_terminal(tmp_path: Path) -> None:
     with Story(tmp_path, command=EVIL) as story, story.person() as person:
         person.sees("echo \\x1b]0;owned\\x07 \\x1b[8mhidden")
         person.sees(QUESTION)
-        assert "\x1b]" not in person.screen
-        assert "\x1b[8m" not in person.screen
+        assert "\x1b]" not in person.output
+        assert "\x1b[8m" not in person.output
 
 
 @requirement("CLI-2")
@@ -272,8 +264,8 @@ def test_no_color_holds_on_a_terminal(story: Story) -> None:
         plain.sees(QUESTION)
         without.sees(QUESTION)
 
-        assert "\x1b[33m? Approve shell" in plain.screen
-        assert "\x1b[" not in without.screen
+        assert "\x1b[33m? Approve shell" in plain.output
+        assert "\x1b[" not in without.output
 
 
 @requirement("CLI-11")
@@ -301,7 +293,7 @@ def test_a_second_interrupt_cancels_the_run(story: Story) -> None:
         assert person.leaves_with() == 130
 
     assert story.daemon.arguments("runs.cancel") == [{"run_id": RUN}]
-    assert "✗ cancelled" in person.screen
+    assert "✗ cancelled" in person.output
 
 
 @requirement("CLI-11")
@@ -313,61 +305,61 @@ def test_following_a_timeline_is_left_with_one_interrupt(story: Story) -> None:
         assert person.leaves_with() == 130
 
     assert story.daemon.arguments("runs.cancel") == []
-    assert "cancels it" not in person.screen
+    assert "cancels it" not in person.output
 
 
 @requirement("CLI-12")
 def test_without_a_terminal_the_command_to_type_is_printed(story: Story) -> None:
     with story.script() as script:
-        assert script.stdout is not None
-        lines = [next(script.stdout).rstrip("\n") for _ in range(5)]
+        script.sees("eryx approvals approve a7k2\n")
+        waiting = script.output.splitlines()
         story.decides_elsewhere("approved")
-        rest, errors = script.communicate(timeout=WAIT_S)
+        status, errors = script.leaves_with(), script.errors()
 
-    assert [line.strip() for line in lines] == [
+    assert [line.strip() for line in waiting] == [
         "session sxxxxxxx  run ryyyyyyy",
         f"{clock(builders.NOON)}  ✓ view a.py  auto (pattern-list)  · Coder",
         f"{clock(builders.NOON)}  ? waiting: Approve shell  · Coder",
         "eryx approvals show a7k2",
         "eryx approvals approve a7k2",
     ]
-    assert rest.splitlines()[-1] == "✓ completed"
-    assert (script.returncode, errors) == (0, "")
-    assert "\x1b" not in rest
+    assert script.output.endswith("\n✓ completed\n")
+    assert (status, errors) == (0, "")
+    assert "\x1b" not in script.output
 
 
 @requirement("CLI-7")
 def test_json_prints_one_event_a_line(story: Story) -> None:
     with story.script("--json") as script:
-        assert script.stdout is not None
-        events = [json.loads(next(script.stdout)) for _ in range(4)]
+        script.sees('"tool_name":"shell"')
+        script.sees("\n")
         story.decides_elsewhere("rejected")
-        rest, _ = script.communicate(timeout=WAIT_S)
+        status = script.leaves_with()
 
-    events += [json.loads(line) for line in rest.splitlines()]
+    events = [json.loads(line) for line in script.output.splitlines()]
     assert [event["type"] for event in events] == ["run-updated", *["timeline-event"] * 4, "run-updated"]
     assert [event["timeline_event"] for event in events[1:4]] == story.events()
-    assert script.returncode == 1
+    assert status == 1
 
 
 @requirement("CLI-12")
 def test_detached_it_says_how_to_follow_and_to_end(story: Story) -> None:
     with story.script("--detach") as script:
-        output, _ = script.communicate(timeout=WAIT_S)
+        status = script.leaves_with()
 
-    assert output.splitlines() == [
+    assert script.output.splitlines() == [
         "session sxxxxxxx  run ryyyyyyy",
         "follow it: eryx timeline ryyyyyyy --follow",
         "end it: eryx runs cancel ryyyyyyy",
     ]
-    assert script.returncode == 0
+    assert status == 0
 
 
 def test_a_new_session_works_in_the_folder_that_was_named_with_the_plan(story: Story) -> None:
     plan = story.daemon.home / "plan.toml"
     plan.touch()
     with story.script("--detach", "--plan", str(plan)) as script:
-        script.communicate(timeout=WAIT_S)
+        script.leaves_with()
 
     assert story.daemon.arguments("projects.add") == [{"path": str(story.daemon.home.resolve())}]
     assert story.daemon.arguments("sessions.create") == [{"pattern_id": "single", "project_id": "j1"}]
@@ -379,9 +371,9 @@ def test_a_new_session_works_in_the_folder_that_was_named_with_the_plan(story: S
 )
 def test_contradictions_and_missing_files_start_nothing(story: Story, words: list[str]) -> None:
     with story.script(*words) as script:
-        script.communicate(timeout=WAIT_S)
+        status = script.leaves_with()
 
-    assert script.returncode in (64, 66)
+    assert status in (64, 66)
     assert story.daemon.arguments("messages.send") == []
 
 
