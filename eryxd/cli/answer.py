@@ -11,7 +11,7 @@ from eryxd.cli.feed import Feed
 from eryxd.cli.refs import shorten
 from eryxd.cli.report import fail
 from eryxd.cli.terminal import Closed, Terminal
-from eryxd.cli.text import Look, cut, plural, visible
+from eryxd.cli.text import Look, block, cut, plural
 from eryxd.client.client import Client, RemoteError
 from eryxd.domain.errors import ErrorCode
 
@@ -61,10 +61,11 @@ class Asker:
 
     def _show(self, reply: Reply) -> None:
         approval, look = reply["approval"], self._look
-        head = f"{approvals.WAITING} {visible(approval['title'])}"
+        head = f"{approvals.WAITING} {cut(approval['title'], max(look.width - 24, 0))}"
         self._say(look.paint("yellow", head) + approvals.place(reply))
         if approval.get("detail"):
-            self._say(f"  {cut(approval['detail'], max(look.width - 2, 0))}")
+            for line in block(approval["detail"], look, rule="  "):
+                self._say(line)
         lines = approvals.content(approval, look)
         for line in lines[:SHOWN_LINES]:
             self._say(line)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from eryxd.cli.refs import shorten, sure
 from eryxd.cli.render import styled
 from eryxd.cli.render_approvals import APPROVED, MARKS, REJECTED, WAITING, call_summary, decided
+from eryxd.cli.render_status import refused
 from eryxd.cli.text import PLAIN, Look, block, clock, cut, date, plural, visible
 
 Record = Mapping[str, Any]
@@ -19,6 +20,7 @@ Record = Mapping[str, Any]
 _INDENT: Final = " " * 10
 _RESULT_COLUMNS: Final = 72
 _CALL_COLUMNS: Final = 64
+_NAME_COLUMNS: Final = 40
 _ENDS: Final = {"completed": (APPROVED, "green"), "error": (REJECTED, "red"), "cancelled": (REJECTED, "yellow")}
 
 
@@ -79,7 +81,8 @@ class Told:
         if call is not None and ask is not None:
             return self.ask_line(call, ask, look)
         mark, style = MARKS[event.get("decision", "pending")]
-        kind = "final response" if event["approval_kind"] == "final-response" else visible(event["approval_title"])
+        is_final = event["approval_kind"] == "final-response"
+        kind = "final response" if is_final else cut(event["approval_title"], _CALL_COLUMNS)
         return _line(event["occurred_at"], look.paint(style, mark), f"{kind}  asked: {_standing(event)}", event)
 
     def _answer(self, ask: Record) -> tuple[str, str, str]:
@@ -119,6 +122,8 @@ class Live:
             self.waiting.setdefault(event["approval"]["id"], event["approval"])
         if event["type"] == "approval-resolved":
             self.waiting.pop(event["approval"]["id"], None)
+        if "refusal" in event:
+            return [self._look.paint("red", refused(event["refusal"]))]
         record = event.get("timeline_event")
         return list(self._take(record)) if record else []
 
@@ -227,9 +232,8 @@ def waiting_lines(waiting: Mapping[str, Record], look: Look) -> list[str]:
     short = shorten(waiting)
     lines = []
     for id, record in waiting.items():
-        what = visible(record.get("title") or record.get("approval_title", ""))
-        agent = visible(record.get("agent_name", ""))
-        lines.append(_line(_since(record), look.paint("yellow", WAITING), f"waiting: {what}", {"agent_name": agent}))
+        what = cut(record.get("title") or record.get("approval_title", ""), _CALL_COLUMNS)
+        lines.append(_line(_since(record), look.paint("yellow", WAITING), f"waiting: {what}", record))
         lines.append(f"{_INDENT}  eryx approvals show {short[id]}")
         lines.append(f"{_INDENT}  eryx approvals approve {short[id]}")
     return lines
@@ -246,7 +250,7 @@ def _standing(approval: Record) -> str:
 
 
 def _author(event: Record) -> str:
-    return visible(event.get("agent_name", "")) or "agent"
+    return cut(event.get("agent_name", ""), _NAME_COLUMNS) or "agent"
 
 
 def _text(text: str, look: Look) -> list[str]:
@@ -254,5 +258,5 @@ def _text(text: str, look: Look) -> list[str]:
 
 
 def _line(when: str, mark: str, words: str, event: Record | None = None) -> str:
-    agent = visible((event or {}).get("agent_name", ""))
+    agent = cut((event or {}).get("agent_name", ""), _NAME_COLUMNS)
     return f"{clock(when)}  {mark} {words}" + (f"  · {agent}" if agent else "")

@@ -57,8 +57,8 @@ def approval(reply: Record, look: Look = PLAIN) -> list[str]:
     record = reply["approval"]
     return [
         f"{record['id']}  {state(record, look)}  {visible(record['kind'])}{place(reply)}",
-        look.paint("bold", visible(record["title"])),
-        *([visible(record["detail"])] if record.get("detail") else []),
+        look.paint("bold", cut(record["title"], look.width)),
+        *(block(record["detail"], look, rule="  ") if record.get("detail") else []),
         *content(record, look),
         *facts(
             ("agent", " ".join(visible(record[k]) for k in ("agent_name", "agent_id") if record.get(k))),

@@ -1,6 +1,6 @@
 """The state of the daemon as text."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from eryxd.cli.render import facts
@@ -23,7 +23,7 @@ def status(reply: Record, look: Look = PLAIN) -> list[str]:
     for backend in reply["backends"]:
         lines.append(_backend(backend, look))
     lines += [look.paint("yellow", f"! {visible(warning)}") for warning in reply["warnings"]]
-    lines += [look.paint("red", line) for line in _refusals(reply)]
+    lines += [look.paint("red", f"{refused(one)}  {date(one['at'])}") for one in reply["refusals"]]
     if reply["waiting"]:
         lines.append("try: eryx approvals list")
     return lines
@@ -45,11 +45,11 @@ def _backend(backend: Record, look: Look) -> str:
     return f"  {mark} backend {visible(backend['name'])}: {word}{f', {why}' if why else ''}{chosen}"
 
 
-def _refusals(reply: Record) -> Iterator[str]:
-    """Say which calls were refused because an agent made them: the person is told."""
-    for refusal in reply["refusals"]:
-        session = f" of session {visible(refusal['session_id'])}" if refusal.get("session_id") else ""
-        yield (
-            f"✗ refused {date(refusal['at'])}: pid {refusal['pid']}{session} called {visible(refusal['method'])}"
-            f" ({visible(refusal['command'])}; {visible(refusal['check'])})"
-        )
+def refused(refusal: Record) -> str:
+    """Say that a call was refused because of who made it: the person is told what an agent tried."""
+    session = refusal.get("session_id")
+    who = f"the agent of session {visible(session)}" if session else "a process that is marked as an agent"
+    return (
+        f"✗ refused: {who} called {visible(refusal['method'])}"
+        f" (pid {refusal['pid']} {visible(refusal['command'])}, check {visible(refusal['check'])})"
+    )

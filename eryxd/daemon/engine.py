@@ -92,8 +92,7 @@ class Engine:
         self._listener: Listener | None = None
         self._idle = asyncio.Event()
         self._idle.set()
-        store.load(self.committed)
-        store.load(self.head)
+        store.load(self.committed, self.head)
 
     def listen(self, listener: Listener) -> None:
         """Set who is told; once, before the first change."""

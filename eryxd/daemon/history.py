@@ -8,6 +8,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -56,6 +57,7 @@ class History:
         self._path = path
         self._db = connect(path, read_only=True)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="eryxd-reader")
+        self._at_length: set[sqlite3.Connection] = set()
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         def at_one_moment() -> T:
@@ -145,31 +147,52 @@ class History:
             rows = [row[0] for row in db.execute("PRAGMA integrity_check")]
             return [] if rows == ["ok"] else rows
 
-        return await self._read(work)
+        return await self._aside(work)
+
+    async def _aside(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do what takes seconds for each gigabyte on a connection and in a thread of its own: reading goes on."""
+
+        def on_own_connection() -> T:
+            with closing(connect(self._path, read_only=True)) as db:
+                self._at_length.add(db)
+                try:
+                    return work(db)
+                finally:
+                    self._at_length.discard(db)
+
+        try:
+            return await asyncio.to_thread(on_own_connection)
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"The store cannot be read: {error}.", why=str(error)) from error
 
     async def backup(self, target: Path) -> int:
         """Write a verified copy to a new file; return its size in bytes.
 
         Raises: Invalid -- the target exists or cannot be written.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._backup, target)
-
-    def _backup(self, target: Path) -> int:
-        try:
-            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        except OSError as error:
-            raise Invalid(f"The backup cannot be written to {target}: {error.strerror}.", problems=["path"]) from error
-        try:
-            copy_store(self._db, target)
-        except (sqlite3.Error, OSError, EryxError) as error:
-            target.unlink(missing_ok=True)
-            raise Invalid(f"The backup to {target} failed: {error}.", problems=["path"]) from error
-        return target.stat().st_size
+        return await self._aside(lambda db: _backup(db, target))
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, and break off what would take long."""
+        for db in tuple(self._at_length):
+            # It may have ended, and closed, in this moment.
+            with suppress(sqlite3.ProgrammingError):
+                db.interrupt()
         await asyncio.get_running_loop().run_in_executor(self._thread, self._db.close)
         self._thread.shutdown()
+
+
+def _backup(source: sqlite3.Connection, target: Path) -> int:
+    try:
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise Invalid(f"The backup cannot be written to {target}: {error.strerror}.", problems=["path"]) from error
+    try:
+        copy_store(source, target)
+    except (sqlite3.Error, OSError, EryxError) as error:
+        target.unlink(missing_ok=True)
+        raise Invalid(f"The backup to {target} failed: {error}.", problems=["path"]) from error
+    return target.stat().st_size
 
 
 def copy_store(source: sqlite3.Connection, target: Path) -> None:

@@ -330,7 +330,9 @@ async def store_check(daemon: Daemon, request: ask.Nothing) -> out.StoreChecked:
     """Let the store check itself."""
     problems = await daemon.history.check()
     path = daemon.store_path
-    return out.StoreChecked(problems=tuple(problems), path=str(path), bytes=path.stat().st_size)
+    # What was committed lately still lies in the log beside the file.
+    size = sum(part.stat().st_size for part in (path, path.with_name(path.name + "-wal")) if part.exists())
+    return out.StoreChecked(problems=tuple(problems), path=str(path), bytes=size)
 
 
 def need(daemon: Daemon, kind: type[R], key: Key, noun: str) -> R:

@@ -162,18 +162,20 @@ class Store:
         """Return one of the store's own values."""
         return str(self._db.execute("SELECT value FROM meta WHERE key = ?", (name,)).fetchone()[0])
 
-    def load(self, state: State) -> None:
-        """Fill a state with everything that lives in memory."""
+    def load(self, *states: State) -> None:
+        """Fill states with everything that lives in memory.  They share the records, which nothing changes."""
         for kind in LOADED:
-            self._load(state, kind, "")
+            self._load(states, kind, "")
         for kind in LOADED_LIVE:
-            self._load(state, kind, " WHERE live = 1")
+            self._load(states, kind, " WHERE live = 1")
 
-    def _load(self, state: State, kind: type[Record], where: str) -> None:
+    def _load(self, states: Sequence[State], kind: type[Record], where: str) -> None:
         decode = DECODERS[kind].decode
         rows = self._db.execute(f"SELECT body FROM {COLUMNS[kind].table}{where}")  # noqa: S608
         for (body,) in rows:
-            state.put(decode(body))
+            record = decode(body)
+            for state in states:
+                state.put(record)
 
     def commit(self, batch: Sequence[Written], number: int) -> list[list[bytes]]:
         """Write a batch as one synced transaction; return each change's encoded events.
@@ -235,14 +237,15 @@ class Store:
         return body
 
     def trim_journal(self, keep_events: int, before: str, step: int) -> int:
-        """Drop at most `step` of the oldest journal rows that are beyond the limits; return how many."""
+        """Drop those of the `step` oldest journal rows that are beyond the limits; return how many."""
         newest = int(self.meta("seq"))
         with self._db:
             self._db.execute("BEGIN IMMEDIATE")
             found = self._db.execute(
-                "DELETE FROM journal WHERE seq IN"
-                " (SELECT seq FROM journal WHERE seq <= ? OR at < ? ORDER BY seq LIMIT ?)",
-                (newest - keep_events, before, step),
+                # Only the oldest are looked at: mostly there is nothing to drop, and `at` has no index.
+                "DELETE FROM journal WHERE seq IN (SELECT seq FROM journal ORDER BY seq LIMIT ?)"
+                " AND (seq <= ? OR at < ?)",
+                (step, newest - keep_events, before),
             )
             return found.rowcount
 

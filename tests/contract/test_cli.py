@@ -91,7 +91,7 @@ def imported(daemon: FakeDaemon, *words: str) -> tuple[int, list[str]]:
     return int(status), modules
 
 
-@requirement("CLI-13")
+@requirement("CLI-20")
 @pytest.mark.parametrize(
     "words",
     [
@@ -116,7 +116,7 @@ def test_no_client_command_imports_what_is_slow(daemon: FakeDaemon, words: list[
     assert [name for name in SLOW if name in modules] == []
 
 
-@requirement("CLI-13")
+@requirement("CLI-20")
 def test_only_the_module_of_the_wanted_word_is_imported(daemon: FakeDaemon) -> None:
     _, modules = imported(daemon, "approvals", "list")
 
@@ -124,7 +124,7 @@ def test_only_the_module_of_the_wanted_word_is_imported(daemon: FakeDaemon) -> N
     assert "json" not in modules
 
 
-@requirement("CLI-13")
+@requirement("CLI-20")
 def test_the_short_status_needs_no_typer_and_says_what_the_long_way_says(daemon: FakeDaemon) -> None:
     status, modules = imported(daemon, "status", "--short")
     long_way = CliRunner().invoke(app, ["status", "--short"], env=daemon.environ)

@@ -27,6 +27,5 @@ def stage(daemon: DaemonProcess, tmp_path: Path) -> Iterator[Stage]:
 @pytest.fixture
 def raw(daemon: DaemonProcess) -> Iterator[RawClient]:
     """A client of that daemon that sends and reads frames by hand."""
-    client = RawClient(daemon.socket_path)
-    yield client
-    client.sock.close()
+    with daemon.raw() as client:
+        yield client

@@ -121,14 +121,7 @@ class Terminal:
 
     def line(self) -> str | None:
         """Return the next line, None after the last."""
-        while (line := self._next()) is not None:
-            # A question is asked again when something else has happened meanwhile.
-            if not (_MAYBE.match(line) or self._answered and line.startswith(self._answered)):
-                return line
-        return None
-
-    def _next(self) -> str | None:
-        self._read_until(lambda: "\n" in self._pending)
+        self._read_until(self._has_line)
         if not self._pending:
             return None
         line, _, self._pending = self._pending.partition("\n")
@@ -136,14 +129,26 @@ class Terminal:
 
     def is_asking(self, question: str) -> bool:
         """Wait for a whole line or a question; say whether it is this question."""
-        self._read_until(lambda: "\n" in self._pending or self._pending.endswith("> "))
+        self._read_until(lambda: self._has_line() or self._pending.endswith("> "))
         return self._pending.rstrip(" ") == question
 
     def answer(self, question: str, keys: str) -> None:
         """Type what a person types: a single key, or a line."""
+        self._pending, self._answered = "", question
         os.write(self._screen, (keys if len(keys) == 1 else f"{keys}\n").encode())
-        self._next()
-        self._answered = question
+        # What is typed shows on the line of the question.
+        self._read_until(lambda: "\n" in self._pending)
+        self._pending = self._pending.partition("\n")[2]
+
+    def _has_line(self) -> bool:
+        """Say whether a line has come, other than one to pass over."""
+        while "\n" in self._pending:
+            line, _, rest = self._pending.partition("\n")
+            # A question is asked again when something else has happened meanwhile.
+            if not (_MAYBE.match(line) or (self._answered and line.startswith(self._answered))):
+                return True
+            self._pending = rest
+        return False
 
     def close(self) -> None:
         """Wait for the command's end, and leave nothing of it."""
@@ -267,7 +272,8 @@ class Console:
     def _await_question(self, terminal: Terminal, question: str, skips: bool) -> None:
         while not terminal.is_asking(question):
             printed = terminal.line()
-            assert printed is not None and skips, f"instead of {question!r} came {printed!r}"
+            again = printed is not None and printed.startswith(question)
+            assert again or (skips and printed is not None), f"instead of {question!r} came {printed!r}"
 
     def _await_line(self, terminal: Terminal, line: str, skips: bool) -> None:
         while (printed := terminal.line()) is None or not self._names.same(line, printed):

@@ -6,12 +6,14 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self
 
 from eryxd.client.client import Client, ClientError
 from eryxd.paths import SOCKET_NAME
+from tests.e2e.serving import Client as RawClient
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -146,6 +148,15 @@ class DaemonProcess:
         client = Client.connect(path=str(self.socket_path), name=name, timeout_s=WAIT_S)
         self._clients.append(client)
         return client
+
+    @contextmanager
+    def raw(self) -> Iterator[RawClient]:
+        """Lend a client that sends and reads frames by hand."""
+        client = RawClient(self.socket_path)
+        try:
+            yield client
+        finally:
+            client.sock.close()
 
     def database(self) -> sqlite3.Connection:
         """Open the store for reading, beside the daemon or without it."""

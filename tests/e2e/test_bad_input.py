@@ -14,7 +14,7 @@ from eryxd.api.access import Access
 from eryxd.api.methods import METHODS, Method
 from eryxd.client.client import Client, RemoteError
 from tests.e2e.daemon_process import DaemonProcess
-from tests.e2e.serving import Client as RawClient, frame
+from tests.e2e.serving import frame
 from tests.e2e.stage import Json, Stage
 from tests.requirements import requirement
 
@@ -57,6 +57,20 @@ IDS: Final = {"session_id", "run_id", "approval_id", "pattern_id", "project_id",
 NAMED: Final = [
     (method, field.encode_name) for method in METHODS.values() for field in fields(method.params) if field.name in IDS
 ]
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    """One daemon for all of them: whatever they send, it goes on."""
+    with DaemonProcess(tmp_path_factory.mktemp("daemon")) as process:
+        yield process.start()
+
+
+@pytest.fixture
+def stage(daemon: DaemonProcess, tmp_path: Path) -> Iterator[Stage]:
+    """A project of the test's own."""
+    with Stage(daemon, tmp_path / "project") as ready:
+        yield ready
 
 
 def required(method: Method) -> Json:
@@ -106,13 +120,13 @@ def test_an_unknown_id_is_not_found_and_named(stage: Stage, daemon: DaemonProces
 def test_an_argument_of_the_wrong_kind_is_refused(stage: Stage, daemon: DaemonProcess, method: Method) -> None:
     """For every argument of every method; never with `internal`, and never with what was sent."""
     names = [field.encode_name for field in fields(method.params)]
-    with nothing_changes(daemon) as client:
+    with nothing_changes(daemon):
         for name in [*names, "no_such_argument"]:
             for kind, value in WRONG.items():
                 if not _may_fit(method, name, kind):
-                    _refused(client, method, {**required(method), name: value}, name, kind)
+                    _refused(daemon, method, {**required(method), name: value}, name, kind)
         for name in required(method):
-            _refused(client, method, {key: value for key, value in required(method).items() if key != name}, name, "")
+            _refused(daemon, method, {key: value for key, value in required(method).items() if key != name}, name, "")
 
 
 def _may_fit(method: Method, name: str, kind: str) -> bool:
@@ -126,8 +140,8 @@ def _may_fit(method: Method, name: str, kind: str) -> bool:
     return name in fits.get(kind, ())
 
 
-def _refused(client: Client, method: Method, arguments: Json, name: str, kind: str) -> None:
-    with RawClient(Path(client._path)) as raw:
+def _refused(daemon: DaemonProcess, method: Method, arguments: Json, name: str, kind: str) -> None:
+    with daemon.raw() as raw:
         _, _, error, result = raw.ask(method.name, **arguments)
     told = f"{method.name} {name} {kind}: {error} {result}"
     if method.access not in (Access.OPEN, Access.READ):
@@ -194,7 +208,7 @@ FATAL: Final = ("bad_frame", "frame_too_large")
 @pytest.mark.parametrize(("sent", "code"), BAD_FRAMES.values(), ids=BAD_FRAMES)
 def test_a_malformed_frame_is_refused_and_harms_nobody_else(daemon: DaemonProcess, sent: bytes, code: str) -> None:
     """A broken one ends its connection, after the reason; any other leaves it as it was."""
-    with nothing_changes(daemon) as client, RawClient(daemon.socket_path) as raw:
+    with nothing_changes(daemon) as client, daemon.raw() as raw:
         raw.send(sent)
         _, _, error, _ = raw.read()
         if code in FATAL:
@@ -209,7 +223,7 @@ def test_a_malformed_frame_is_refused_and_harms_nobody_else(daemon: DaemonProces
 @requirement("WIR-35")
 def test_requests_before_a_broken_frame_are_answered(daemon: DaemonProcess) -> None:
     """Even when all of it came in one piece."""
-    with RawClient(daemon.socket_path) as raw:
+    with daemon.raw() as raw:
         raw.send(frame("ping", 7), b"\xc1", frame("ping", 8))
 
         first, second = raw.rest()

@@ -1,48 +1,19 @@
 """Records as text: what a person reads about sessions, approvals and timelines."""
 
-import os
 from typing import Any, Final
 
 import pytest
-from msgspec import UNSET
 
 from eryxd.cli import narrate, render, render_approvals, render_status
-from eryxd.cli.narrate import Live
 from eryxd.cli.text import PLAIN, Look
-from eryxd.domain.ids import ApprovalId
-from eryxd.domain.policy import Decision, Reason, Verdict
-from eryxd.domain.timeline import Ask
 from tests import builders
 from tests.builders import NOON
 from tests.fakes import wire
 from tests.requirements import requirement
+from tests.unit.cli_records import ME, approval_event, ask, call, decided
 
 EVIL: Final = "\x1b[2J\u202eevil\nsecond"
 """Clears the screen, turns the direction, starts a line of its own."""
-
-ME: Final = {"uid": os.getuid(), "pid": 123, "client_name": "cli"}
-
-
-def ask(verdict: str, reason: str, approval_id: str | None = None) -> Ask:
-    decision = Decision(verdict=Verdict(verdict), reason=Reason(reason))
-    return Ask(at=NOON, decision=decision, approval_id=UNSET if approval_id is None else ApprovalId(approval_id))
-
-
-def call(id: str = "t2", *asks: Ask, **changes: Any) -> dict[str, Any]:
-    """Return the event of a tool call."""
-    given = {"tool_name": "shell", "arguments": {"command": "make test"}, "agent_name": "Coder", **changes}
-    return dict(wire(builders.timeline_event(id, kind="tool-call", asks=asks, **given)))
-
-
-def approval_event(id: str = "t3", **changes: Any) -> dict[str, Any]:
-    """Return the event of an approval that waits."""
-    given = {"approval_id": "a1", "approval_kind": "tool-call", "approval_title": "Approve shell", **changes}
-    return dict(wire(builders.timeline_event(id, kind="approval", agent_name="Coder", **given)))
-
-
-def decided(decision: str = "approved", **changes: Any) -> dict[str, Any]:
-    given = {"resolution": "user", "resolved_by": ME, **changes}
-    return approval_event(decision=decision, status="completed" if decision == "approved" else "error", **given)
 
 
 def told(*events: dict[str, Any], look: Look = PLAIN) -> list[str]:
@@ -263,6 +234,7 @@ def test_a_listed_tool_that_nothing_offers_is_shown_as_inactive() -> None:
     assert render.session_tools(session, [])[1] == "- inactive  gone  no source offers it now"
 
 
+@requirement("CLI-13")
 def test_status_tells_what_waits_what_is_wrong_and_who_was_refused() -> None:
     reply = {
         "version": "1",
@@ -285,50 +257,9 @@ def test_status_tells_what_waits_what_is_wrong_and_who_was_refused() -> None:
         "  ✗ backend copilot: not asked yet",
         "! odd",
     ]
-    assert lines[7].endswith("pid 9 called approvals.resolve (sh; marked)")
+    refused = "✗ refused: a process that is marked as an agent called approvals.resolve (pid 9 sh, check marked)"
+    assert lines[7].startswith(refused)
     assert lines[8] == "try: eryx approvals list"
-
-
-def test_live_tells_nothing_twice_and_asks_once() -> None:
-    waiting, approved = approval_event(), decided()
-    open_call, done_call = (
-        call("t2", ask("ask", "not-listed", "a1")),
-        call("t2", ask("ask", "not-listed", "a1"), status="completed", result="ok"),
-    )
-    live = Live()
-
-    lines = [
-        line
-        for record in (waiting, open_call, waiting, approved, approved, open_call, done_call, done_call)
-        for line in live.take({"type": "timeline-event", "timeline_event": record})
-    ]
-
-    assert [line.strip() for line in lines] == [
-        lines[0],
-        "↳ ok",
-    ]
-    assert lines[0].endswith("✓ shell make test  asked (not-listed): approved by you (cli pid 123)  · Coder")
-
-
-def test_live_knows_what_waits() -> None:
-    live = Live()
-
-    live.take({"type": "approval-requested", "approval": wire(builders.approval())})
-    live.take({"type": "timeline-event", "timeline_event": approval_event(approval_id="a2")})
-    assert list(live.waiting) == ["a1", "a2"]
-
-    live.take({"type": "timeline-event", "timeline_event": decided()})
-    live.take({"type": "approval-resolved", "approval": wire(builders.approval("a2", status="approved"))})
-    assert live.waiting == {}
-
-
-def test_live_tells_a_message_when_it_is_whole() -> None:
-    live = Live()
-    begun = wire(builders.timeline_event(kind="message", content="", agent_name="Coder"))
-    whole = {**begun, "status": "completed", "content": "Done."}
-
-    assert live.take({"type": "timeline-event", "timeline_event": begun}) == []
-    assert live.take({"type": "timeline-event", "timeline_event": whole})[1].strip() == "│ Done."
 
 
 @pytest.mark.parametrize(
