@@ -366,9 +366,13 @@ def session_view(state: State, session: SessionId) -> SessionView | None:
 
 def effective_policy(pattern: Pattern | None, head: SessionHead) -> EffectivePolicy:
     """Return what a run of this session would obey; without a pattern or a policy everything asks (POL-9)."""
-    policy = pattern.approval_policy if pattern is not None else UNSET
-    settings = head.approval_settings
-    return effective(policy or ASK_POLICY, None if settings is UNSET else settings)
+    settings = None if head.approval_settings is UNSET else head.approval_settings
+    if pattern is None:
+        return effective(ASK_POLICY, settings)
+    if pattern.approval_policy is UNSET:
+        # Nobody knows what the session's own list was meant to go with, so it allows nothing either.
+        return effective(ASK_POLICY, None)
+    return effective(pattern.approval_policy, settings)
 
 
 def record_offers(

@@ -13,7 +13,7 @@ from eryxd.core.sessions import unknown_tools
 from eryxd.domain.errors import Conflict, Invalid, ReadOnly
 from eryxd.domain.ids import PatternId
 from eryxd.domain.pattern import MODE_UNAVAILABLE, Availability, Pattern, pattern_problems, pattern_warnings
-from eryxd.domain.policy import normalise
+from eryxd.domain.policy import ASK_POLICY, normalise, normalise_names
 from eryxd.domain.session import ListOwner, Offer
 
 
@@ -45,10 +45,15 @@ def validate(tx: Tx, request: ask.PatternsSave) -> out.Validation:
 def copy(tx: Tx, request: ask.PatternsCopy) -> out.PatternChanged:
     """Make a new pattern like an old one; the copy is the user's."""
     old = tx.need(Pattern, request.pattern_id, "pattern")
+    name = f"{old.name} (copy)" if request.name is UNSET else request.name.strip()
+    if not name:
+        raise Invalid("A pattern needs a name.", problems=["name: is blank"])
     pattern = replace(
         old,
         id=PatternId(tx.new_id("pattern")),
-        name=request.name or f"{old.name} (copy)",
+        name=name,
+        # A policy that is missing asks, whatever the configured default allows (POL-9).
+        approval_policy=old.approval_policy or ASK_POLICY,
         created_at=tx.now,
         updated_at=tx.now,
         revision=1,
@@ -110,7 +115,7 @@ def _all_problems(tx: Tx, pattern: Pattern, draft: ask.PatternDraft, old: Patter
         given = getattr(draft, field)
         if given is not UNSET and (old is None or given != getattr(old, field)):
             found.append(f"{field}: is set by the daemon")
-    names = (pattern.approval_policy or tx.context.default_policy).auto_approved_tool_names or ()
+    names = normalise_names((pattern.approval_policy or tx.context.default_policy).auto_approved_tool_names or ())
     found += unknown_tools(tx, names, "approval_policy.auto_approved_tool_names")
     for index, agent in enumerate(pattern.agents):
         backend = tx.context.backends.get(agent.backend) if agent.backend else None
@@ -118,7 +123,7 @@ def _all_problems(tx: Tx, pattern: Pattern, draft: ask.PatternDraft, old: Patter
             found.append(f"agents[{index}].backend: there is no backend {agent.backend!r}")
         elif backend is not None and backend.needs_model and not agent.model:
             found.append(f"agents[{index}].model: the backend {backend.name!r} needs one")
-    if pattern.availability is Availability.AVAILABLE and pattern.mode in MODE_UNAVAILABLE and old is None:
+    if pattern.availability is Availability.AVAILABLE and pattern.mode in MODE_UNAVAILABLE and not pattern.is_builtin:
         found.append(f"mode: {MODE_UNAVAILABLE[pattern.mode]}; set availability to 'unavailable' to keep it")
     return found
 
@@ -152,7 +157,7 @@ def _store(tx: Tx, pattern: Pattern, old: Pattern | None) -> out.PatternChanged:
     pattern = replace(pattern, approval_policy=policy)
     tx.put(pattern)
     names = policy.auto_approved_tool_names or ()
-    before = (old.approval_policy or policy).auto_approved_tool_names or () if old else ()
+    before = old.approval_policy.auto_approved_tool_names or () if old and old.approval_policy else ()
     for tool in names:
         if tool not in before:
             tx.emit(EventType.POLICY_WIDENED, widening=Widening(tool_id=tool, why=f"pattern {pattern.id}"))

@@ -43,8 +43,8 @@ def create(tx: Tx, request: ask.SessionsCreate) -> out.SessionChanged:
         id=SessionId(tx.new_id("session")),
         project_id=project.id,
         pattern_id=pattern.id,
-        title=request.title or UNTITLED,
-        title_source=TitleSource.MANUAL if request.title else TitleSource.AUTO,
+        title=UNTITLED if request.title is UNSET else _title(request.title),
+        title_source=TitleSource.AUTO if request.title is UNSET else TitleSource.MANUAL,
         status=SessionStatus.IDLE,
         created_at=tx.now,
         updated_at=tx.now,
@@ -77,10 +77,15 @@ def duplicate(tx: Tx, request: ask.SessionsGet) -> out.SessionChanged:
 
 def rename(tx: Tx, request: ask.SessionsRename) -> out.SessionChanged:
     """Give a title; from now on it is a person's."""
-    title = request.title.strip()
+    head = need(tx, request.session_id)
+    return changed(tx, touch(tx, head, title=_title(request.title), title_source=TitleSource.MANUAL))
+
+
+def _title(text: str) -> str:
+    title = text.strip()
     if not title:
         raise Invalid("A title cannot be blank.", problems=["title: is blank"])
-    return changed(tx, touch(tx, need(tx, request.session_id), title=title, title_source=TitleSource.MANUAL))
+    return title
 
 
 def pin(tx: Tx, request: ask.SessionsPin) -> out.SessionChanged:
@@ -128,9 +133,7 @@ def update_approval_settings(tx: Tx, request: ask.SessionsUpdateApprovalSettings
     names: tuple[ToolId, ...] = ()
     if request.auto_approved_tool_names is not UNSET:
         names = normalise_names(request.auto_approved_tool_names)
-        if names and head.project_id == SCRATCHPAD:
-            raise Invalid(SCRATCHPAD_OVERRIDE, problems=["auto_approved_tool_names: must be empty or absent"])
-        refuse_unknown(tx, names, "auto_approved_tool_names")
+        _refuse_unfit(tx, head, names)
         settings = ApprovalSettings(auto_approved_tool_names=names)
     record_offers(tx, ListOwner.SESSION, head.id, names)
     head = touch(tx, head, approval_settings=settings)
@@ -138,6 +141,15 @@ def update_approval_settings(tx: Tx, request: ask.SessionsUpdateApprovalSettings
         if tool not in before:
             tx.emit(EventType.POLICY_WIDENED, session_id=head.id, widening=Widening(tool_id=tool, why="listed"))
     return changed(tx, head)
+
+
+def _refuse_unfit(tx: Tx, head: SessionHead, names: tuple[ToolId, ...]) -> None:
+    where = "auto_approved_tool_names"
+    problems = unknown_tools(tx, names, where)
+    if names and head.project_id == SCRATCHPAD:
+        raise Invalid(SCRATCHPAD_OVERRIDE, problems=[f"{where}: must be empty or absent", *problems])
+    if problems:
+        raise Invalid("There are unknown tools in the list: " + "; ".join(problems), problems=problems)
 
 
 def revoke(tx: Tx, request: ask.SessionsGet) -> out.SessionChanged:
@@ -184,25 +196,17 @@ def refuse_running(tx: Tx, head: SessionHead, verb: str) -> None:
 
 def current_list(tx: Tx, head: SessionHead) -> tuple[ToolId, ...]:
     """Return the list that is in force for the session now: its own, its pattern's, or its frozen run's."""
+    if head.approval_settings is not UNSET:
+        return head.approval_settings.auto_approved_tool_names
     pattern = tx.get(Pattern, head.pattern_id)
     run: Run | None = live_run(tx, head.id)
-    if pattern is None and head.approval_settings is UNSET and run is not None:
+    if pattern is None and run is not None:
         return run.approval_policy.auto_approved_tool_names
     return effective_policy(pattern, head).auto_approved_tool_names
 
 
-def refuse_unknown(tx: Tx, names: Iterable[ToolId], where: str) -> None:
-    """Refuse ids that the catalog does not have, all at once, each with what may have been meant.
-
-    Raises: Invalid -- with one problem for each id.
-    """
-    problems = unknown_tools(tx, names, where)
-    if problems:
-        raise Invalid("There are unknown tools in the list: " + "; ".join(problems), problems=problems)
-
-
 def unknown_tools(tx: Tx, names: Iterable[ToolId], where: str) -> list[str]:
-    """Name the ids that the catalog does not have (VAL-1)."""
+    """Name the ids that the catalog does not have, all at once, each with what may have been meant (VAL-1)."""
     catalog = tx.context.catalog
     found = []
     for name in names:

@@ -109,7 +109,15 @@ async def _run(settings: Settings, children: Children) -> None:
         await dispatcher.close()
         await asyncio.to_thread(children.close)
         await daemon.close()
+        _remove_socket(runtime)
+
+
+def _remove_socket(runtime: Path) -> None:
+    """Remove our socket; on a disk that has become read-only it stays, and the next start replaces it."""
+    try:
         single.remove_socket(runtime)
+    except OSError as error:
+        log.warning("the socket stays where it is: %s", error)
 
 
 async def start(settings: Settings, children: Children) -> Daemon:
@@ -122,16 +130,28 @@ async def start(settings: Settings, children: Children) -> Daemon:
     folders = tuple(os.path.realpath(folder) for folder in own)
     replay = Replay(Path(paths.plans_dir()), clock.now)
     daemon = Daemon(state, folders, scratch, settings, [replay], children)
-    interrupted = await daemon.engine.run(recovery.recover, str(scratch))
-    if interrupted:
-        log.warning("%d running sessions were interrupted by the last stop", interrupted)
-    await daemon.engine.on_writer(lambda store: store.mark_clean(False))
+    await _recover(daemon, scratch)
     daemon.engine.listen(Listener(daemon.bus.publish, daemon.runs.effects, daemon.runs.failed, daemon.runs.recovered))
     await daemon.backends.refresh()
     # What was loaded stays; the collector need not look at it again.
     gc.collect()
     gc.freeze()
     return daemon
+
+
+async def _recover(daemon: Daemon, scratch: Path) -> None:
+    try:
+        interrupted = await daemon.engine.run(recovery.recover, str(scratch))
+        await daemon.engine.on_writer(lambda store: store.mark_clean(False))
+    except (StoreUnavailable, sqlite3.Error, OSError) as error:
+        why = error.data.get("why", error.message) if isinstance(error, StoreUnavailable) else error
+        raise StoreUnavailable(
+            f"The store {daemon.store_path} cannot be written: {why}. It was left as it is."
+            " Make room on its disk, or make the disk writable, and start eryxd again.",
+            path=str(daemon.store_path),
+        ) from error
+    if interrupted:
+        log.warning("%d running sessions were interrupted by the last stop", interrupted)
 
 
 async def stop(daemon: Daemon) -> None:

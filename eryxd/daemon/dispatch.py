@@ -26,6 +26,7 @@ from eryxd.daemon.daemon import Caller, Daemon
 from eryxd.daemon.guard import NO_NEW_PRIVS, Peer
 from eryxd.domain.errors import EryxError, ForbiddenPeer, Invalid, JournalGap, ShuttingDown, UnknownMethod
 from eryxd.domain.ids import SessionId
+from eryxd.domain.session import SessionHead
 from eryxd.wire.peer import Request, decode_params, encode_event
 
 log = logging.getLogger("eryxd.dispatch")
@@ -239,6 +240,8 @@ class Dispatcher:
                 "The store is another one than that of your epoch; take a snapshot with workspace.get.",
                 epoch=self._daemon.epoch,
             )
+        if request.session_id is not UNSET:
+            reads.need(self._daemon, SessionHead, request.session_id, "session")
         return Subscription(conn, topics, request.session_id or None, request.since or 0)
 
     async def close(self) -> None:

@@ -191,7 +191,8 @@ def view_of(daemon: Daemon, session: SessionId) -> out.SessionView:
 
 async def search(daemon: Daemon, request: ask.SessionsSearch) -> out.Sessions:
     """Find sessions in which every word occurs: in title, project, pattern or a published message."""
-    words = request.query.casefold().split()
+    # A NUL would end the query for SQLite, and no word has one.
+    words = request.query.replace("\0", " ").casefold().split()
     if not words:
         raise Invalid("There is nothing to search for.", problems=["query: is blank"])
     said = await daemon.history.sessions_saying(words)
