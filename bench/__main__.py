@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from random import Random
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import eryxd
 from bench import commands, durable, scale, serving
-from bench.harness import Bench, Place, Result, Unavailable, measure
+from bench.harness import Bench, Place, Result, Unavailable, measure, placed
 from bench.process import ROOT
 
 BENCHES: Final = (*serving.BENCHES, *commands.BENCHES, *durable.BENCHES, *scale.BENCHES)
@@ -35,19 +35,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not wanted:
         print(f"bench: there is no bench of that name; see --list: {' '.join(options.names)}", file=sys.stderr)
         return 2
-    if options.one_core:
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     compile_sources()
     about = surroundings(options.seed, options.one_core)
-    if not options.json:
-        print("  ".join(f"{key} {value}" for key, value in about.items()), flush=True)
-    results, missing = _measured(wanted, Random(options.seed), quiet=options.json)
+    say = _silent if options.json else _say
+    say("  ".join(f"{key} {value}" for key, value in about.items()))
+    with placed(options.one_core):
+        # Not for secrets: it only draws which side goes first.
+        results, missing = _measured(wanted, Random(options.seed), say)  # noqa: S311
+    say(f"load afterwards {_load()}")
     if options.json:
         shown = [result.plain() for result in results]
         print(json.dumps({**about, "load_after": _load(), "results": shown, "not_measured": missing}, indent=2))
-    else:
-        print(f"load afterwards {_load()}")
     return int(not all(result.met for result in results))
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _silent(line: str) -> None:
+    """Keep standard output for the document."""
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -98,7 +105,9 @@ def _load() -> str:
     return " ".join(f"{average:.2f}" for average in os.getloadavg())
 
 
-def _measured(benches: Iterable[Bench], random: Random, quiet: bool) -> tuple[list[Result], dict[str, str]]:
+def _measured(
+    benches: Iterable[Bench], random: Random, say: Callable[[str], None]
+) -> tuple[list[Result], dict[str, str]]:
     """Return what was found, and why the rest was not measured."""
     results: list[Result] = []
     missing: dict[str, str] = {}
@@ -107,14 +116,12 @@ def _measured(benches: Iterable[Bench], random: Random, quiet: bool) -> tuple[li
         folder = Path(tempfile.mkdtemp(prefix="run-", dir=CACHE))
         try:
             results.append(measure(bench, Place(folder, CACHE), random))
-            line = results[-1].text()
+            say(results[-1].text())
         except Unavailable as reason:
             missing[bench.name] = str(reason)
-            line = f"{bench.name}: not measured: {reason}"
+            say(f"{bench.name}: not measured: {reason}")
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        if not quiet:
-            print(line, flush=True)
     return results, missing
 
 

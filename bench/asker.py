@@ -1,8 +1,9 @@
 """The daemon with a backend that does what it is told on standard input: `python -m bench.asker`.
 
 Everything but the backend is the real thing.  An order is a line of JSON, and so is its answer:
-`{"decide": n}` asks n times for the tool that is on the list and answers how long each decision took;
-`{"ask": 1}` asks once for a tool that is not, and answers when a person has decided.
+`{"decide": n}` asks n times for the tool that is on the list, `{"ask": 1}` once for one that is not.  The answer, once
+everything was decided, is a list of when each question was put and when it was answered, in seconds of the clock
+`time.perf_counter`, which all processes share.
 """
 
 import asyncio
@@ -33,6 +34,7 @@ from eryxd.domain.ids import BackendName, CallId, ProviderId, ToolId
 from eryxd.domain.session import RunAgent
 from eryxd.plugin.types import (
     Allow,
+    Backend,
     BackendDescriptor,
     Capabilities,
     Connection,
@@ -42,7 +44,7 @@ from eryxd.plugin.types import (
     ToolOutcome,
     Turn,
 )
-from eryxd.settings import load
+from eryxd.settings import Settings, load
 
 ASKING: Final = ToolId("shell")
 """A tool that is in the catalog and on no list."""
@@ -67,14 +69,11 @@ class Asker:
 
     async def run_turn(self, turn: Turn, gate: Gate) -> None:
         async for order in _orders():
-            if "decide" in order:
-                took = [await self._call(gate, AUTOMATIC) for _ in range(order["decide"])]
-            else:
-                took = [await self._call(gate, ASKING)]
-            print(json.dumps(took), flush=True)
+            tools = [AUTOMATIC] * order.get("decide", 0) + [ASKING] * order.get("ask", 0)
+            print(json.dumps([await self._call(gate, tool) for tool in tools]), flush=True)
 
-    async def _call(self, gate: Gate, tool: ToolId) -> float:
-        """Return the seconds from the question to the answer, which must be yes."""
+    async def _call(self, gate: Gate, tool: ToolId) -> tuple[float, float]:
+        """Return when the question was put, and when the answer came, which must be yes."""
         self._calls += 1
         arguments = {"path": f"src/module_{self._calls}.py"}
         call = ToolCall(
@@ -84,13 +83,13 @@ class Asker:
             permission=Permission(kind=PermissionKind.READ, path=arguments["path"]),
             arguments=arguments,
         )
-        before = time.perf_counter()
+        asked = time.perf_counter()
         answer = await gate.tool_call(call)
-        took = time.perf_counter() - before
+        answered = time.perf_counter()
         if not isinstance(answer, Allow):
             raise RuntimeError(f"a call was denied: {answer}")
         await gate.tool_done(call.call_id, DONE)
-        return took
+        return asked, answered
 
 
 async def _orders() -> AsyncIterator[dict[str, Any]]:
@@ -101,10 +100,10 @@ async def _orders() -> AsyncIterator[dict[str, Any]]:
         yield json.loads(line)
 
 
-async def _started(children: Children) -> Daemon:
-    state, scratch = Path(paths.state_dir()), Path(paths.scratch_dir())
-    settings = load(os.path.join(paths.config_dir(), "config.toml"))
-    daemon = Daemon(state, (), scratch, settings, [Asker()], children)
+async def started(state: Path, settings: Settings, children: Children, backend: Backend) -> Daemon:
+    """Return a daemon that has begun as `eryxd` does, with one backend of ours instead of its own."""
+    scratch = state / "scratch"
+    daemon = Daemon(state, (), scratch, settings, [backend], children)
     await daemon.engine.run(recovery.recover, str(scratch))
     runs = daemon.runs
     daemon.engine.listen(Listener(daemon.bus.publish, runs.effects, runs.failed, runs.recovered))
@@ -115,10 +114,12 @@ async def _started(children: Children) -> Daemon:
 
 
 async def main() -> None:
-    """Start and stop as the daemon does, with another backend."""
-    lock = single.acquire(Path(paths.state_dir()))
-    children = Children(Path(paths.state_dir()) / "children")
-    daemon = await _started(children)
+    """Start and stop as the daemon does."""
+    state = Path(paths.state_dir())
+    lock = single.acquire(state)
+    children = Children(state / "children")
+    settings = load(os.path.join(paths.config_dir(), "config.toml"))
+    daemon = await started(state, settings, children, Asker())
     dispatcher = Dispatcher(daemon)
     runtime = Path(paths.runtime_dir())
     single.prepare_runtime(runtime)

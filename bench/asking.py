@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from bench.process import Child, Home, serving
 from bench.stores import SESSION, Size, cached, install
@@ -16,7 +16,7 @@ ASKER: Final = (sys.executable, "-m", "bench.asker")
 
 
 class Decided(NamedTuple):
-    """The seconds from an order to the pending approval in a client's hand, and from its decision to the reply."""
+    """The seconds from a question to its approval in a client's hand, and from the client's decision to the reply."""
 
     pending_s: float
     resolve_s: float
@@ -33,20 +33,20 @@ class Asking:
     def decide(self, times: int) -> list[float]:
         """Return the seconds that each of so many automatic decisions took."""
         self._order(decide=times)
-        return self._answer()
+        return [answered - asked for asked, answered in self._answer()]
 
     def ask(self) -> Decided:
         """Have one call ask, approve it, and see that it was let through."""
-        ordered = time.perf_counter()
         self._order(ask=1)
         approval = next(event for event in self._events if event["type"] == "approval-requested")["approval"]
-        asked = time.perf_counter()
+        seen = time.perf_counter()
         wanted = {"session_id": SESSION, "approval_id": approval["id"], "decision": "approved"}
         reply = self._client.call("approvals.resolve", **wanted)
         decided = time.perf_counter()
-        if reply["approval"]["status"] != "approved" or len(self._answer()) != 1:
-            raise RuntimeError(f"the approval did not let the call through: {reply}")
-        return Decided(asked - ordered, decided - asked)
+        if reply["approval"]["status"] != "approved":
+            raise RuntimeError(f"the approval was not resolved: {reply}")
+        [(asked, _)] = self._answer()
+        return Decided(seen - asked, decided - seen)
 
     def _order(self, **order: int) -> None:
         stdin = self.child.popen.stdin
@@ -54,13 +54,13 @@ class Asking:
         stdin.write(json.dumps(order).encode() + b"\n")
         stdin.flush()
 
-    def _answer(self) -> list[float]:
+    def _answer(self) -> list[tuple[float, float]]:
         stdout = self.child.popen.stdout
         assert stdout is not None
-        line: Any = stdout.readline()
+        line = stdout.readline()
         if not line:
             raise RuntimeError("the daemon that asks has ended")
-        return list(json.loads(line))
+        return [(asked, answered) for asked, answered in json.loads(line)]
 
 
 @contextmanager

@@ -44,7 +44,7 @@ BENCHES: Final = (
         "cli-short",
         "eryx status --short",
         "python -c pass",
-        2.5,
+        3.0,
         15,
         lambda place: _command(place, "status", "--short"),
     ),

@@ -4,8 +4,9 @@ Law: a pair's blocks run one right after the other, in an order drawn for that p
 not count.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -44,7 +45,8 @@ class Place(NamedTuple):
 class Bench(NamedTuple):
     """A named comparison.  `goal` is the largest ratio that is good enough; None only shows it.
 
-    `unit` is `s` or `B`; `open` makes both sides ready and takes them down.
+    `unit` is `s` or `B`; `open` makes both sides ready and takes them down.  With `one_core` everything shares one
+    processor: where the scheduler puts two processes that talk all the time moves a round trip more than code does.
     """
 
     name: str
@@ -54,6 +56,10 @@ class Bench(NamedTuple):
     pairs: int
     open: Callable[[Place], AbstractContextManager[Pair]]
     unit: str = "s"
+    one_core: bool = False
+
+
+_SHOWN = ("name", "subject", "baseline", "goal", "pairs", "unit", "one_core")
 
 
 class Result(NamedTuple):
@@ -73,7 +79,7 @@ class Result(NamedTuple):
     def plain(self) -> dict[str, Any]:
         """Return it for a machine to read."""
         shown = {
-            field: getattr(self.bench, field) for field in ("name", "subject", "baseline", "goal", "pairs", "unit")
+            field: getattr(self.bench, field) for field in _SHOWN
         }
         measured = {"subject_median": self.subject, "baseline_median": self.baseline, **self.ratios._asdict()}
         return {**shown, **measured, "met": self.met, "notes": self.notes}
@@ -82,11 +88,12 @@ class Result(NamedTuple):
         """Return it for a person to read."""
         bench, found = self.bench, self.ratios
         goal = "shown only" if bench.goal is None else f"goal {bench.goal:.2f}, {'met' if self.met else 'MISSED'}"
+        quartiles = f"quartiles {found.q1:.2f} to {found.q3:.2f}"
         lines = [
             f"{bench.name}: {bench.subject} / {bench.baseline}",
-            f"    ratio {found.median:.2f}  quartiles {found.q1:.2f} to {found.q3:.2f}  worst {found.worst:.2f}  {goal}",
+            f"    ratio {found.median:.2f}, {quartiles}, worst {found.worst:.2f}; {goal}",
             f"    {quantity(self.subject, bench.unit)} against {quantity(self.baseline, bench.unit)},"
-            f" {bench.pairs} pairs of blocks",
+            f" {bench.pairs} pairs of blocks{', on one processor' if bench.one_core else ''}",
             *(f"    {note}" for note in self.notes),
         ]
         return "\n".join(lines)
@@ -97,12 +104,24 @@ def measure(bench: Bench, place: Place, random: Random) -> Result:
 
     Raises: Unavailable.
     """
-    with bench.open(place) as pair:
+    with placed(bench.one_core), bench.open(place) as pair:
         _run_pair(pair, random)
         costs = [_run_pair(pair, random) for _ in range(bench.pairs)]
         notes = pair.notes()
     subject, baseline = zip(*costs, strict=True)
     return Result(bench, median(subject), median(baseline), summary(ratios(subject, baseline)), notes)
+
+
+@contextmanager
+def placed(one_core: bool) -> Iterator[None]:
+    """Keep this process, and what it starts, on one processor, or let it be."""
+    allowed = os.sched_getaffinity(0)
+    try:
+        if one_core:
+            os.sched_setaffinity(0, {min(allowed)})
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def _run_pair(pair: Pair, random: Random) -> tuple[float, float]:

@@ -1,8 +1,9 @@
 """The socket and the process behind it, against the least that asyncio can do."""
 
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from statistics import median
 from typing import Final
 
@@ -45,7 +46,7 @@ def _servers(place: Place, block: Callable[[Home], float], calls: int) -> Iterat
 
 @contextmanager
 def _round_trips(place: Place, frame: bytes) -> Iterator[Pair]:
-    connections = {}
+    connections: dict[Home, socket.socket] = {}
 
     def block(home: Home) -> float:
         connected = connections.get(home) or connections.setdefault(home, home.connect())
@@ -63,6 +64,10 @@ def _round_trips(place: Place, frame: bytes) -> Iterator[Pair]:
         finally:
             for connected in connections.values():
                 connected.close()
+
+
+def _connections(place: Place) -> AbstractContextManager[Pair]:
+    return _servers(place, _connect, CONNECTIONS)
 
 
 def _connect(home: Home) -> float:
@@ -103,16 +108,17 @@ def _resident(child: Child) -> float:
 
 
 BENCHES: Final = (
-    Bench("roundtrip", "ping", "echo of asyncio", 2.0, 25, lambda place: _round_trips(place, PING)),
-    Bench("roundtrip-read", "daemon.status", "echo of asyncio", None, 15, lambda place: _round_trips(place, STATUS)),
+    Bench("roundtrip", "ping", "echo of asyncio", 2.0, 25, lambda at: _round_trips(at, PING), one_core=True),
     Bench(
-        "connect",
-        "connect, identify the peer, ping",
-        "connect, echo",
-        None,
+        "roundtrip-read",
+        "daemon.status",
+        "echo of asyncio",
+        2.2,
         15,
-        lambda place: _servers(place, _connect, CONNECTIONS),
+        lambda at: _round_trips(at, STATUS),
+        one_core=True,
     ),
-    Bench("start", "empty start to first reply", "echo of asyncio", 1.8, 11, lambda p: _starts(p, Child.wait_ready)),
-    Bench("rss", "resident after start", "echo of asyncio", 1.5, 5, lambda place: _starts(place, _resident), "B"),
+    Bench("connect", "connect, be identified, ping", "connect, echo", 4.0, 15, _connections, one_core=True),
+    Bench("start", "empty start to first reply", "echo of asyncio", 2.5, 11, lambda at: _starts(at, Child.wait_ready)),
+    Bench("rss", "resident after an empty start", "echo of asyncio", 1.6, 5, lambda at: _starts(at, _resident), "B"),
 )

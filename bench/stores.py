@@ -6,6 +6,7 @@ it is made from.
 
 import base64
 import hashlib
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -104,8 +105,12 @@ def cached(size: Size, cache: Path) -> Path:
 def install(store: Path, state_dir: Path) -> None:
     """Put a copy of a store where a daemon will find it."""
     state_dir.mkdir(mode=0o700, parents=True)
-    shutil.copyfile(store, state_dir / STORE_FILE)
-    (state_dir / STORE_FILE).chmod(0o600)
+    copy = state_dir / STORE_FILE
+    shutil.copyfile(store, copy)
+    copy.chmod(0o600)
+    # Or the daemon's first checkpoint would wait for what was only copied.
+    with copy.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def write(size: Size, state_dir: Path) -> None:
@@ -137,7 +142,7 @@ def _layouts() -> Iterator[str]:
 
 
 def _fill(db: sqlite3.Connection, size: Size) -> None:
-    letters = _Letters(Random(size.sessions))
+    letters = _Letters(Random(size.sessions))  # noqa: S311 -- the same store each time
     _insert(db, Project, [_project()])
     _insert(db, Pattern, [_pattern()])
     _insert(db, Offer, [_offer()])

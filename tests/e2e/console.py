@@ -48,6 +48,8 @@ _FORMS: Final = (
     (re.compile(r"Process \d+"), r"Process\s\d+"),
     (re.compile(r"\d+ bytes"), r"\d+\sbytes"),
     (re.compile(r"(?<![\w.~])/[\w.~/-]+"), ""),
+    # Where a line is cut moves with the width of a number in it.
+    (re.compile(r"\S+…"), r"\S*.{0,8}…"),
     (re.compile(r"\s+"), r"\s+"),
 )
 """What is recognised in a line of a page, and what may stand there instead; ids and paths are made by hand."""
@@ -78,15 +80,14 @@ class Names:
         return known.startswith(real) or real.startswith(known)
 
     def _pattern(self, page: str) -> tuple[str, list[str]]:
+        """Return an expression for what may be printed, with a group for each id, and the ids as written."""
         pattern, ids, at = "", list[str](), 0
         while at < len(page):
-            for form, instead in _FORMS:
-                if match := form.match(page, at):
-                    break
-            else:
+            match, instead = next(((m, instead) for form, instead in _FORMS if (m := form.match(page, at))), (None, ""))
+            if match is None:
                 pattern, at = pattern + re.escape(page[at]), at + 1
                 continue
-            if form is _ID:
+            if match.re is _ID:
                 ids.append(match[0])
                 instead = f"({match[0][0]}[a-z2-7]{{3,16}})"
             pattern += instead or r"\S*/" + _STAMP.sub(r"[0-9TZ-]+", re.escape(os.path.basename(match[0])))
@@ -208,20 +209,24 @@ class Console:
                 count += 1
         return count
 
+    def start(self) -> None:
+        """Start a daemon for a page that takes one for granted."""
+        self._daemon("start")
+
     def close(self) -> None:
         """Stop the daemon and everything that was left open."""
         try:
-            subprocess.run(
-                ["eryx", "daemon", "stop"],
-                cwd=self._folder,
-                env=self._environ,
-                capture_output=True,
-                timeout=PATIENCE_S,
-                check=False,
-            )
+            self._daemon("stop")
         finally:
             for terminal in self._left:
                 terminal.kill()
+
+    def _daemon(self, verb: str) -> None:
+        command = ["eryx", "daemon", verb]
+        # Stopping one that does not run is no failure.
+        subprocess.run(
+            command, cwd=self._folder, env=self._environ, capture_output=True, timeout=PATIENCE_S, check=verb == "start"
+        )
 
     def _do(self, step: Step, page: Path) -> None:
         if match := _EXPORT.match(step.command):
@@ -272,12 +277,13 @@ class Console:
     def _await_question(self, terminal: Terminal, question: str, skips: bool) -> None:
         while not terminal.is_asking(question):
             printed = terminal.line()
-            again = printed is not None and printed.startswith(question)
-            assert again or (skips and printed is not None), f"instead of {question!r} came {printed!r}"
+            assert printed is not None, f"the output ends before {question!r}"
+            assert skips or printed.startswith(question), f"instead of {question!r} came {printed!r}"
 
     def _await_line(self, terminal: Terminal, line: str, skips: bool) -> None:
         while (printed := terminal.line()) is None or not self._names.same(line, printed):
-            assert skips and printed is not None, f"\nthe page: {line!r}\nprinted:  {printed!r}"
+            assert printed is not None, f"the output ends before {line!r}"
+            assert skips, f"\nthe page: {line!r}\nprinted:  {printed!r}"
 
     def _rest(self, terminal: Terminal) -> list[str]:
         rest = []

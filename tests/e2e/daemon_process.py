@@ -93,7 +93,7 @@ class DaemonProcess:
         deadline = time.monotonic() + WAIT_S
         while not self._answers():
             assert time.monotonic() < deadline, f"eryxd does not answer:\n{self.log()}"
-            self._pause()
+            self.pause()
 
     def _answers(self) -> bool:
         try:
@@ -103,7 +103,8 @@ class DaemonProcess:
             return False
         return True
 
-    def _pause(self) -> None:
+    def pause(self) -> None:
+        """Let a moment pass.  Fails when the daemon has ended."""
         assert self.process is not None
         try:
             status = self.process.wait(POLL_S)

@@ -75,10 +75,11 @@ class Stage:
     def __exit__(self, *_: object) -> None:
         for watch in self._watches:
             watch.stream.close()
+        self.client.close()
 
     def watch(self, **asked: Any) -> Watch:
         """Subscribe now; ends with the stage."""
-        watch = Watch(self.daemon.client("watch"), **asked)
+        watch = Watch(self.client, **asked)
         self._watches.append(watch)
         return watch
 

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,6 +54,12 @@ WRONG: Final[Mapping[str, Any]] = {
 
 IDS: Final = {"session_id", "run_id", "approval_id", "pattern_id", "project_id", "backend"}
 
+REFUSALS: Final = {
+    *("invalid_params", "invalid", "bad_frame", "not_found", "read_only", "conflict"),
+    "journal_gap",
+}
+"""What a request can be told that is at fault itself."""
+
 NAMED: Final = [
     (method, field.encode_name) for method in METHODS.values() for field in fields(method.params) if field.name in IDS
 ]
@@ -82,10 +88,10 @@ def required(method: Method) -> Json:
 @contextmanager
 def nothing_changes(daemon: DaemonProcess) -> Iterator[Client]:
     """Lend a client; hold what the block left against what was there before, and look for cries in the log."""
-    client = daemon.client()
-    before, said = everything(client), len(daemon.log())
-    yield client
-    assert everything(client) == before
+    with daemon.client() as client:
+        before, said = everything(client), len(daemon.log())
+        yield client
+        assert everything(client) == before
     assert "Traceback" not in daemon.log()[said:]
 
 
@@ -143,12 +149,12 @@ def _may_fit(method: Method, name: str, kind: str) -> bool:
 def _refused(daemon: DaemonProcess, method: Method, arguments: Json, name: str, kind: str) -> None:
     with daemon.raw() as raw:
         _, _, error, result = raw.ask(method.name, **arguments)
-    told = f"{method.name} {name} {kind}: {error} {result}"
+    told = f"{method.name} {name} {kind}: {str(error)[:500]} {str(result)[:500]}"
     if method.access not in (Access.OPEN, Access.READ):
         assert error is not None, told
     if error is not None:
-        assert error["code"] in ("invalid_params", "invalid", "bad_frame", "not_found", "read_only", "conflict"), told
-        assert len(error["message"]) < 2000, told
+        assert error["code"] in REFUSALS, told
+        assert name in IDS or len(error["message"]) < 2000, told
 
 
 def request(*items: Any) -> bytes:
@@ -209,7 +215,9 @@ FATAL: Final = ("bad_frame", "frame_too_large")
 def test_a_malformed_frame_is_refused_and_harms_nobody_else(daemon: DaemonProcess, sent: bytes, code: str) -> None:
     """A broken one ends its connection, after the reason; any other leaves it as it was."""
     with nothing_changes(daemon) as client, daemon.raw() as raw:
-        raw.send(sent)
+        # The daemon may hang up before all of it was sent; its reason can be read all the same.
+        with suppress(BrokenPipeError):
+            raw.send(sent)
         _, _, error, _ = raw.read()
         if code in FATAL:
             assert raw.rest() == []
@@ -248,7 +256,7 @@ def test_a_blank_message_is_refused(stage: Stage, daemon: DaemonProcess, content
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("title = ", "line 1"),
+        ("title = = 1", "line 1"),
         ('title = "x"', "step: a plan needs at least one"),
         ("[[step]]\nsay = 'x'", "title: a plan needs one"),
         ("title = 'x'\n[[step]]\nsay = 'a'\ncall = 'b'", "step 1: needs exactly one"),
