@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
 
-from bench.stores import AUTOMATIC, NOON
+from bench.records import AUTOMATIC, NOON
 from eryxd import paths
 from eryxd.backends.tools import available_tools
 from eryxd.core import recovery

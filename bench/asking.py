@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from bench.process import Child, Home, serving
-from bench.stores import SESSION, Size, cached, install
+from bench.records import SESSION
+from bench.stores import Size, cached, install
 from eryxd.client.client import Client, EventStream
 
 ASKER: Final = (sys.executable, "-m", "bench.asker")

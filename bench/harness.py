@@ -59,9 +59,6 @@ class Bench(NamedTuple):
     one_core: bool = False
 
 
-_SHOWN = ("name", "subject", "baseline", "goal", "pairs", "unit", "one_core")
-
-
 class Result(NamedTuple):
     """What a bench found."""
 
@@ -78,9 +75,7 @@ class Result(NamedTuple):
 
     def plain(self) -> dict[str, Any]:
         """Return it for a machine to read."""
-        shown = {
-            field: getattr(self.bench, field) for field in _SHOWN
-        }
+        shown = {field: value for field, value in self.bench._asdict().items() if field != "open"}
         measured = {"subject_median": self.subject, "baseline_median": self.baseline, **self.ratios._asdict()}
         return {**shown, **measured, "met": self.met, "notes": self.notes}
 

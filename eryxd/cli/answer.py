@@ -24,7 +24,7 @@ Reply = dict[str, Any]
 class Asker:
     """Asks about one approval after the other.
 
-    `take` takes in what has happened and prints it; `waits` says whether an approval is still open.
+    `take` takes in what has happened and returns it as lines; `waits` says whether an approval is still open.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Asker:
         terminal: Terminal,
         look: Look,
         feed: Feed,
-        take: Callable[[], None],
+        take: Callable[[], list[str]],
         waits: Callable[[str], bool],
     ) -> None:
         self._client = client
@@ -79,11 +79,17 @@ class Asker:
         self._terminal.forget_typed()
         self._terminal.show(self._question(reply))
         while (key := self._terminal.key(self._feed)) is None:
-            self._say("")
-            self._take()
-            if not self._waits(id):
+            # Most events add nothing to say; the question then stays where it is.
+            lines = self._take()
+            waits = self._waits(id)
+            if lines or not waits:
+                self._say("")
+            for line in lines:
+                self._say(line)
+            if not waits:
                 return None
-            self._terminal.show(self._question(reply))
+            if lines:
+                self._terminal.show(self._question(reply))
         self._say(key if key.isprintable() else "")
         return key
 

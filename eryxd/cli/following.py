@@ -60,7 +60,7 @@ class _Following:
             try:
                 with self._ctrl_c.waiting():
                     self._feed.wait()
-                self._take()
+                say(self._take())
                 self._attend()
             except KeyboardInterrupt:
                 if self._leaves():
@@ -69,11 +69,13 @@ class _Following:
             say(self._live.closing())
         return EXIT_OF.get((self._live.run or {}).get("status", ""), EXIT_RUN_FAILED)
 
-    def _take(self) -> None:
-        """Print what has happened."""
+    def _take(self) -> list[str]:
+        """Take in what has happened and return it as lines."""
+        lines = []
         for event in self._feed.take():
-            lines = self._live.take(event)
-            say([to_json(event)] if self._as_json else lines)
+            told = self._live.take(event)
+            lines += [to_json(event)] if self._as_json else told
+        return lines
 
     def _waits(self, id: str) -> bool:
         return id in self._live.waiting and not self._live.ended

@@ -61,8 +61,13 @@ def start(name: str, command: list[str]) -> None:
         if _pings(name):
             return
         if ended not in (None, *_SOMEBODY_ELSE_STARTS):
-            said = "\n".join(tail(20, since=offset)[0]) or "it said nothing"
-            raise Problem(f"The daemon ended with status {ended}: {said}", "eryxd", ErrorCode.INTERNAL)
+            said = [line.removeprefix("eryxd: ") for line in tail(20, since=offset)[0]]
+            problem = Problem(
+                "The daemon could not start.", "", ErrorCode.INTERNAL, problems=said or ["it said nothing"]
+            )
+            # The daemon's own status says more than any of ours: 78 is a store or a configuration that is unfit.
+            problem.exit_status = ended
+            raise problem
         time.sleep(_POLL_S)
     raise Problem(f"The daemon does not answer after {PATIENCE_S:.0f} s.", "eryx daemon logs", ErrorCode.BUSY)
 

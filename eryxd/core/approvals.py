@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from eryxd.api import replies as out, requests as ask
 from eryxd.api.events import EventType, Widening
 from eryxd.core.change import Tx, offers_of, pending, record_offers, touch
-from eryxd.core.runs import agent_of, expiry, list_owner, open_run, publish_withheld, request
+from eryxd.core.runs import acting_run, agent_of, expiry, list_owner, open_run, publish_withheld, request
 from eryxd.core.sessions import SCRATCHPAD_OVERRIDE, current_list, need
 from eryxd.core.settle import COMPLETED, EXPIRED, FAILED, call_key, close_approval, settle
 from eryxd.domain import approval as approvals
@@ -46,7 +46,7 @@ class Asking(NamedTuple):
 
 def ask_tool_call(tx: Tx, asking: Asking) -> Answer | ApprovalId:
     """Decide a call, or leave an approval that waits.  Recorded either way (TLN-3)."""
-    run = open_run(tx, asking.run_id)
+    run = acting_run(tx, asking.run_id)
     if run is None:
         return Deny(by=DeniedBy.CANCELLED)
     agent = agent_of(run, asking.agent_id)

@@ -21,7 +21,7 @@ from eryxd.domain.approval import Approval, ApprovalContent, ApprovalStatus, Dec
 from eryxd.domain.errors import NotFound
 from eryxd.domain.ids import ApprovalId, BackendName, Record, RunId, SessionId, Timestamp
 from eryxd.domain.pattern import Pattern
-from eryxd.domain.policy import ASK_POLICY, ApprovalPolicy, EffectivePolicy, effective
+from eryxd.domain.policy import ASK_POLICY, UNAVAILABLE, ApprovalPolicy, EffectivePolicy, effective
 from eryxd.domain.session import (
     ListOwner,
     Message,
@@ -371,7 +371,7 @@ def effective_policy(pattern: Pattern | None, head: SessionHead) -> EffectivePol
         return effective(ASK_POLICY, settings)
     if pattern.approval_policy is UNSET:
         # Nobody knows what the session's own list was meant to go with, so it allows nothing either.
-        return effective(ASK_POLICY, None)
+        return UNAVAILABLE
     return effective(pattern.approval_policy, settings)
 
 

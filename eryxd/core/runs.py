@@ -28,7 +28,7 @@ from eryxd.domain.approval import Approval, ApprovalStatus, Resolution
 from eryxd.domain.capabilities import Connection
 from eryxd.domain.errors import BackendUnavailable, Invalid, NotFound
 from eryxd.domain.ids import AgentId, ApprovalId, BackendName, MessageId, RunId, TimelineId, Timestamp
-from eryxd.domain.pattern import MODE_UNAVAILABLE, Agent, Availability, Pattern
+from eryxd.domain.pattern import MODE_UNAVAILABLE, Agent, Availability, Mode, Pattern
 from eryxd.domain.policy import CheckpointKind, Grants, ListFrom, covering_rule
 from eryxd.domain.session import (
     SCRATCHPAD,
@@ -226,6 +226,20 @@ def open_run(tx: Tx, run_id: RunId) -> Run | None:
     return run
 
 
+def acting_run(tx: Tx, run_id: RunId) -> Run | None:
+    """Return a run whose agents may still say and ask: open, and its final response not yet before a person.
+
+    What came later would be published by a decision that never saw it (APR-7).
+    """
+    run = open_run(tx, run_id)
+    return None if run is None or _final_response(tx, run) is not None else run
+
+
+def _final_response(tx: Tx, run: Run) -> Approval | None:
+    final = CheckpointKind.FINAL_RESPONSE
+    return next((one for one in tx.of(Approval, run.session_id) if one.kind is final and one.run_id == run.id), None)
+
+
 def agent_of(run: Run, agent: AgentId | UnsetType) -> RunAgent | None:
     """Return the run's agent of that id; None is an agent that cannot be identified."""
     return next((one for one in run.agents if one.id == agent), None)
@@ -249,7 +263,7 @@ class Saying(NamedTuple):
 
 def begin_message(tx: Tx, saying: Saying) -> MessageId | None:
     """Open a message that is going to be streamed.  None: it is held back, or the run has ended."""
-    run = open_run(tx, saying.run_id)
+    run = acting_run(tx, saying.run_id)
     if run is None or is_withheld(run, saying.agent_id):
         return None
     agent = agent_of(run, saying.agent_id)
@@ -260,7 +274,7 @@ def begin_message(tx: Tx, saying: Saying) -> MessageId | None:
 
 def say(tx: Tx, saying: Saying) -> None:
     """Publish a finished message or finished reasoning, or keep it where nobody sees it."""
-    run = open_run(tx, saying.run_id)
+    run = acting_run(tx, saying.run_id)
     if run is None:
         return
     agent = agent_of(run, saying.agent_id)
@@ -289,8 +303,8 @@ def _withhold(tx: Tx, run: Run, agent: RunAgent | None, message_id: MessageId, s
             number=tx.number(),
         )
     )
-    if not run.withholding:
-        # In the modes that run, later agents read what was said before; so they are held with it.
+    if not run.withholding and run.pattern_mode is not Mode.CONCURRENT:
+        # Later agents read what was said before, so they are held with it; concurrent ones do not.
         tx.put(replace(run, withholding=True))
 
 
@@ -336,6 +350,9 @@ def finish(tx: Tx, run_id: RunId) -> ApprovalId | None:
     run = open_run(tx, run_id)
     if run is None:
         return None
+    asked = _final_response(tx, run)
+    if asked is not None:
+        return asked.id
     withheld = sorted(tx.of(Withheld, run.id), key=lambda row: row.number)
     if not any(row.kind is WithheldKind.MESSAGE for row in withheld):
         settle(tx, run.id, COMPLETED)

@@ -35,13 +35,18 @@ async def add_project(daemon: Daemon, caller: Caller, request: ask.ProjectsAdd) 
 
     Raises: Invalid -- it does not exist, is no folder, or touches eryx's own.
     """
-    if not os.path.isabs(request.path):
-        raise Invalid("A project needs an absolute path.", problems=["path: is not absolute"])
+    _refuse_no_path(request.path, "A project")
     path = os.path.realpath(request.path)
     if not os.path.isdir(path):
         raise Invalid(f"There is no folder {path}.", problems=["path: is not a folder"], next=f"mkdir -p {path}")
     name = request.name or os.path.basename(path) or path
     return await daemon.engine.run(project_rules.add, project_rules.FoundFolder(path, name), caller=caller)
+
+
+def _refuse_no_path(path: str, what: str) -> None:
+    """Refuse what the daemon, which works in a folder of its own, could not find or not even look for."""
+    if not os.path.isabs(path) or "\0" in path:
+        raise Invalid(f"{what} needs an absolute path.", problems=["path: is not absolute, or holds a NUL"])
 
 
 async def remove_project(daemon: Daemon, caller: Caller, request: ask.ProjectsRemove) -> out.Ended:
@@ -147,9 +152,8 @@ async def backup(daemon: Daemon, caller: Caller, request: ask.StoreBackup) -> ou
         folder.mkdir(mode=0o700, exist_ok=True)
         target = folder / f"store-{clock.now().replace(':', '').replace('.', '')}.db"
     else:
+        _refuse_no_path(request.path, "A backup")
         target = Path(request.path)
-        if not target.is_absolute():
-            raise Invalid("A backup needs an absolute path.", problems=["path: is not absolute"])
     return out.StoreBackedUp(path=str(target), bytes=await daemon.history.backup(target))
 
 

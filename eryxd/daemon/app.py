@@ -77,12 +77,12 @@ def _restore(backup: Path) -> int:
 
 
 def _serve() -> int:
-    settings = configuration.load(os.path.join(paths.config_dir(), "config.toml"))
     become_subreaper()
     records = Path(paths.state_dir()) / "children"
     killed = clean_leftovers(records)
     if killed:
         log.warning("killed what an earlier daemon had left running: %s", killed)
+    settings = configuration.load(os.path.join(paths.config_dir(), "config.toml"))
     asyncio.run(_run(settings, Children(records)))
     return 0
 

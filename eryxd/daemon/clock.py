@@ -16,8 +16,11 @@ def now() -> Timestamp:
 
 
 def later(seconds: float) -> Timestamp:
-    """Return a moment from now."""
-    return _stamp(datetime.now(UTC) + timedelta(seconds=seconds))
+    """Return a moment from now; one that no calendar has becomes its last, or its first, day."""
+    try:
+        return _stamp(datetime.now(UTC) + timedelta(seconds=seconds))
+    except OverflowError:
+        return _stamp((datetime.max if seconds > 0 else datetime.min).replace(tzinfo=UTC))
 
 
 def _stamp(moment: datetime) -> Timestamp:

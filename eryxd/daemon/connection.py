@@ -13,7 +13,7 @@ from typing import Final, Protocol, cast
 from eryxd.daemon.guard import HasDescriptor, Peer, identify
 from eryxd.daemon.limits import RETRY_MS, Limits
 from eryxd.daemon.outbox import Outbox
-from eryxd.domain.errors import BadFrame, Busy, ErrorCode, EryxError
+from eryxd.domain.errors import BadFrame, Busy, ErrorCode, EryxError, Internal
 from eryxd.wire.framing import FrameReader
 from eryxd.wire.peer import (
     CONNECTION,
@@ -290,7 +290,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _internal() -> EryxError:
-    return EryxError("Something went wrong inside the daemon; its log says what.")
+    return Internal("Something went wrong inside the daemon; its log says what.")
 
 
 def _has_hung_up(sock: HasDescriptor) -> bool:

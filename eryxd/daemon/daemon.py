@@ -30,6 +30,10 @@ REFUSALS_SHOWN: Final = 10
 """How many refused calls `daemon.status` shows; the journal has the rest."""
 
 
+GUARD_OFF: Final = "guard.no_new_privs is off in config.toml: an agent's shell can answer its own approvals."
+"""Said in `eryx status` for as long as it is so."""
+
+
 class Daemon:
     """Everything that a call may need."""
 
@@ -49,7 +53,7 @@ class Daemon:
         self.settings = settings
         self.scratch_dir = scratch_dir
         self.started_at = clock.now()
-        self.warnings: list[str] = []
+        self.warnings: list[str] = [] if settings.guard.no_new_privs else [GUARD_OFF]
         self.refusals: deque[Refusal] = deque(maxlen=REFUSALS_SHOWN)
         self.stopping = asyncio.Event()
         self.backends = Backends(backends)
@@ -98,7 +102,8 @@ class Daemon:
         self.stopping.set()
 
     async def close(self) -> None:
-        """Let go of the store."""
-        await self.engine.close()
+        """Let go of the store.  The writer goes last, so that it folds its log into the file."""
+        await self.engine.idle()
         await self.history.close()
         self._reader.close()
+        await self.engine.close()

@@ -24,7 +24,7 @@ from eryxd.daemon.bus import MAX_QUEUED_BYTES, Subscription
 from eryxd.daemon.connection import Connection
 from eryxd.daemon.daemon import Caller, Daemon
 from eryxd.daemon.guard import NO_NEW_PRIVS, Peer
-from eryxd.domain.errors import EryxError, ForbiddenPeer, Invalid, JournalGap, ShuttingDown, UnknownMethod
+from eryxd.domain.errors import EryxError, ForbiddenPeer, Internal, Invalid, JournalGap, ShuttingDown, UnknownMethod
 from eryxd.domain.ids import SessionId
 from eryxd.domain.session import SessionHead
 from eryxd.wire.peer import Request, decode_params, encode_event
@@ -290,11 +290,11 @@ async def _guarded(conn: Connection, msgid: int, work: Awaitable[None]) -> None:
     except EryxError as error:
         conn.fail(msgid, error)
     except asyncio.CancelledError:
-        conn.fail(msgid, EryxError("The daemon is stopping."))
+        conn.fail(msgid, ShuttingDown("The daemon is stopping."))
         raise
     except Exception as error:
         log.error("a request broke down", exc_info=error)
-        conn.fail(msgid, EryxError("The daemon could not answer; its log says why."))
+        conn.fail(msgid, Internal("The daemon could not answer; its log says why."))
 
 
 def _unheard(reply: object, error: EryxError | None) -> None:

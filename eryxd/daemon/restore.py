@@ -57,13 +57,17 @@ def _renew_epoch(path: Path) -> None:
 
 
 def _keep_aside(state_dir: Path) -> Path | None:
+    """Move the present store away with its write-ahead log, which with the new store would be taken for its own.
+
+    The store goes first: whatever happens then, the next start finds none and refuses, rather than one without
+    its last commits.
+    """
     present = state_dir / STORE_FILE
-    if not present.exists():
-        return None
     stamp = clock.now().replace(":", "").replace(".", "")
     kept = state_dir / f"store.kept-{stamp}.db"
-    for suffix in ("-wal", "-shm", ""):
+    was_there = present.exists()
+    for suffix in ("", "-wal", "-shm"):
         old = Path(f"{present}{suffix}")
         if old.exists():
             os.replace(old, f"{kept}{suffix}")
-    return kept
+    return kept if was_there else None

@@ -107,6 +107,7 @@ class Runs:
             await self._end(run.id, FAILED, error.message, handle.partial)
         except Exception as error:
             log.error("the backend of run %s broke down", run.id, exc_info=error)
+            error = _first_cause(error)
             await self._end(run.id, FAILED, f"The backend broke down: {type(error).__name__}: {error}", handle.partial)
 
     async def _turn(self, run: Run, handle: RunHandle, agent: RunAgent, said: list[Message]) -> None:
@@ -197,6 +198,13 @@ class Runs:
         await asyncio.gather(*(self._stop(run_id, INTERRUPTED, error) for run_id in ids))
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=STOP_S)
+
+
+def _first_cause(error: Exception) -> Exception:
+    """Return what went wrong first in a group of tasks; a group says nothing to a person."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _as_message(run: Run, agent: RunAgent, text: str) -> Message:

@@ -367,10 +367,10 @@ def _refuse_header(path: Path, header: bytes) -> None:
 
 
 def unusable(path: Path, why: str) -> StoreUnavailable:
-    """Say what is wrong with a store's file and what to type; the file is left as it is."""
+    """Say what is wrong with a store's file and what to type; whatever is there is left as it is."""
     return StoreUnavailable(
-        f"The store {path} cannot be used: {why}. It was left as it is."
-        " Restore a backup with: eryx store restore FILE  (the present file is kept aside)",
+        f"The store {path} cannot be used: {why}. Nothing was changed."
+        " Restore a backup with: eryx store restore FILE  (what is there now is kept aside)",
         path=str(path),
         why=why,
     )

@@ -43,6 +43,12 @@ class EryxError(Exception):
         self.data = data
 
 
+class Internal(EryxError):
+    """Something went wrong inside the daemon; its log says what.  Nothing was granted."""
+
+    code = ErrorCode.INTERNAL
+
+
 class Invalid(EryxError):
     """The request is well formed and breaks a rule.  `problems` in the data lists every one of them."""
 

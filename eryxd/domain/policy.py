@@ -66,6 +66,8 @@ class EffectivePolicy(Record, frozen=True, kw_only=True):
     auto_approved_tool_names: tuple[ToolId, ...]
     list_from: ListFrom
     expires_after_s: float | UnsetType = UNSET
+    is_unavailable: bool = False
+    """The policy could not be read: everything asks, and says so (POL-9)."""
 
 
 class Verdict(StrEnum):
@@ -115,6 +117,11 @@ CORE_INFRASTRUCTURE: Final = frozenset({"ask_user", "report_intent", "task_compl
 
 ASK_POLICY: Final = ApprovalPolicy(rules=(CheckpointRule(kind=CheckpointKind.TOOL_CALL),))
 """The configured default `ask`: every tool call of every agent."""
+
+UNAVAILABLE: Final = EffectivePolicy(
+    rules=ASK_POLICY.rules, auto_approved_tool_names=(), list_from=ListFrom.PATTERN, is_unavailable=True
+)
+"""What stands in for a policy that is missing: every call asks, and no list counts."""
 
 NO_CHECKPOINTS: Final = ApprovalPolicy(rules=())
 """The configured default `none`, and a pattern's explicit `rules: []`."""
@@ -245,6 +252,8 @@ def decide_tool_call(
     """
     if grants.revoked:
         return ASK_REVOKED
+    if policy.is_unavailable:
+        return ASK_POLICY_UNAVAILABLE
     index = covering_rule(policy.rules, CheckpointKind.TOOL_CALL, ask.agent_id)
     if index is None:
         return PASS_CHECKPOINT_OFF

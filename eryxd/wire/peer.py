@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 import msgpack  # type: ignore[import-untyped]
 import msgspec
 
-from eryxd.domain.errors import BadFrame, EryxError, InvalidParams
+from eryxd.domain.errors import BadFrame, EryxError, Internal, InvalidParams
 from eryxd.wire.framing import HEAD_BYTES, MAX_REPLY_BYTES
 from eryxd.wire.tokens import TEXT_HEADS, WHOLE, check_values
 
@@ -124,7 +124,7 @@ def encode_reply(msgid: int, result: object, refuse: Refusal = encode_error) -> 
     frame = _ENCODER.encode((1, msgid, None, result))
     if len(frame) <= MAX_REPLY_BYTES:
         return frame
-    error = EryxError("The reply does not fit into one frame.", limit_bytes=MAX_REPLY_BYTES)
+    error = Internal("The reply does not fit into one frame.", limit_bytes=MAX_REPLY_BYTES)
     return refuse(msgid, error)
 
 

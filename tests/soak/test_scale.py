@@ -15,7 +15,8 @@ from msgspec import UNSET, UnsetType
 
 import eryxd
 from bench.asker import ASKING, DONE, started
-from bench.stores import AUTOMATIC, NOON, SESSION, Size, write
+from bench.records import AUTOMATIC, NOON, SESSION
+from bench.stores import Size, write
 from eryxd.api import requests as ask
 from eryxd.backends.tools import available_tools
 from eryxd.core import approvals

@@ -12,8 +12,9 @@ from hypothesis import given, strategies as st
 from bench import stores
 from bench.__main__ import BENCHES, chosen, main
 from bench.harness import Bench, Pair, Place, Result, measure
+from bench.records import PATTERN, SESSION
 from bench.stats import Summary, meets, quantity, ratios, summary
-from bench.stores import PATTERN, SESSION, Size
+from bench.stores import Size
 from eryxd.core.change import State
 from eryxd.daemon.store import Store
 from eryxd.domain.pattern import Pattern

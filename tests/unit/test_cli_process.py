@@ -14,7 +14,15 @@ from eryxd.cli.tree import app
 from tests.fakes import ROOT, WAIT_S, Script, eryx
 from tests.requirements import requirement
 
-START: Final = "import sys; from eryxd.cli import process; process.start('cli', sys.argv[1:])"
+START: Final = """
+import sys
+from eryxd.cli import process
+from eryxd.cli.report import Problem, fail
+try:
+    process.start('cli', sys.argv[1:])
+except Problem as problem:
+    sys.exit(fail(problem, False))
+"""
 SERVE: Final = (
     "import sys; from tests.fakes import serve_until_told; print('ready', flush=True); serve_until_told(sys.argv[1])"
 )
@@ -64,7 +72,10 @@ def test_a_daemon_that_ends_at_once_is_reported_with_its_status_and_last_lines(t
 
     started = start(str(tmp_path), sys.executable, "-c", "import sys; print('The store is broken.'); sys.exit(78)")
 
-    assert started.stderr.splitlines()[-1].endswith("The daemon ended with status 78: The store is broken.")
+    assert (started.returncode, started.stderr.splitlines()) == (
+        78,
+        ["eryx: The daemon could not start.", "  - The store is broken."],
+    )
 
 
 @pytest.mark.parametrize(("count", "shown"), [(2, "b\n\\x1b[31mc\n"), (0, ""), (9, "a\nb\n\\x1b[31mc\n")])
