@@ -149,4 +149,4 @@ def _problems(body: Reply) -> list[str]:
     """Return the problems that the message does not spell out already."""
     problems = body["data"].get("problems", ())
     listed = [str(each) for each in problems] if isinstance(problems, list | tuple) else []
-    return [each for each in listed if each.partition(": ")[2] not in body["message"]]
+    return [each for each in listed if (each.partition(": ")[2] or each) not in body["message"]]

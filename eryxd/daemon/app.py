@@ -165,7 +165,7 @@ async def stop(daemon: Daemon) -> None:
 
 async def _chores(daemon: Daemon, settings: Settings) -> None:
     """Check the store after a stop that was not clean; then trim the journal when nothing else happens."""
-    if not daemon.was_clean:
+    if not daemon.is_sound:
         await _check_store(daemon)
     keep, days = settings.limits.journal_events, settings.limits.journal_days
     while True:
@@ -184,6 +184,7 @@ async def _check_store(daemon: Daemon) -> None:
         problems = await daemon.history.check()
     except StoreUnavailable as error:
         problems = [error.message]
+    daemon.is_sound = not problems
     if problems:
         daemon.warnings.append(f"The store is damaged: {problems[0]}. Restore a backup: eryx store restore FILE")
         log.error("the store is damaged: %s", "; ".join(problems[:5]))

@@ -62,7 +62,8 @@ class Daemon:
         self.store_path = store.path
         self.epoch = store.epoch
         """Changes when a store is restored; clients that see another one start over."""
-        self.was_clean = store.meta("clean") == "1"
+        self.is_sound = store.meta("clean") == "1"
+        """The last stop was clean, or the store was checked since: else the next start has to check it."""
         self._reader = Reader(store.path)
         self.engine = Engine(store, self._reader.get, self._context)
         self.history = History(store.path)
@@ -106,4 +107,4 @@ class Daemon:
         await self.engine.idle()
         await self.history.close()
         self._reader.close()
-        await self.engine.close()
+        await self.engine.close(self.is_sound)

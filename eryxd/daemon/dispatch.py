@@ -108,13 +108,15 @@ class Dispatcher:
         self._daemon = daemon
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: OrderedDict[tuple[int, int, str], None] = OrderedDict()
+        self._subscriptions: dict[Connection, Subscription] = {}
+        """Who wants to hear events, from the request on; the bus knows them only when their replay is over."""
 
     def connected(self, conn: Connection) -> None:
         """Nothing to do: a client says who it is when it wants to."""
 
     def closed(self, conn: Connection) -> None:
         """Stop sending events to a client that is gone."""
-        self._daemon.bus.leave(conn)
+        self._unsubscribe(conn)
 
     def request(self, conn: Connection, request: Request) -> None:
         """Serve one request.
@@ -135,9 +137,12 @@ class Dispatcher:
         elif name == "hello":
             conn.reply(msgid, self._hello(conn, params))
         elif name == "events.subscribe":
-            self._spawn(conn, msgid, self._subscribe(conn, msgid, params))
+            subscription = self._subscription(conn, params)
+            self._unsubscribe(conn)
+            self._subscriptions[conn] = subscription
+            self._spawn(conn, msgid, self._subscribe(conn, msgid, params, subscription))
         elif name == "events.unsubscribe":
-            self._daemon.bus.leave(conn)
+            self._unsubscribe(conn)
             conn.reply(msgid, out.Ended(seq=self._daemon.engine.seq))
         elif name in WAITING_READS:
             self._spawn(conn, msgid, _reply(conn, msgid, WAITING_READS[name](self._daemon, params)))
@@ -205,14 +210,21 @@ class Dispatcher:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _subscribe(self, conn: Connection, msgid: int, request: ask.EventsSubscribe) -> None:
-        """Replay the journal page by page, then join the live stream in one step, without a gap or a double."""
+    def _unsubscribe(self, conn: Connection) -> None:
+        self._subscriptions.pop(conn, None)
+        self._daemon.bus.leave(conn)
+
+    async def _subscribe(
+        self, conn: Connection, msgid: int, request: ask.EventsSubscribe, subscription: Subscription
+    ) -> None:
+        """Replay the journal page by page, then join the live stream in one step, without a gap or a double.
+
+        Ends early when the client has unsubscribed, subscribed anew or gone.
+        """
         daemon = self._daemon
-        subscription = self._subscription(conn, request)
         page = [] if request.since is UNSET else await daemon.history.journal(request.since)
-        daemon.bus.leave(conn)
         conn.reply(msgid, out.Subscribed(epoch=daemon.epoch, seq=daemon.engine.seq))
-        while request.since is not UNSET and not conn.closed:
+        while request.since is not UNSET and self._subscriptions.get(conn) is subscription:
             wanted = [encode_event(row.body) for row in page if subscription.wants(row.topic, row.session_id)]
             conn.send(b"".join(wanted))
             subscription.after = page[-1].seq if page else subscription.after
@@ -225,7 +237,7 @@ class Dispatcher:
             page = await daemon.history.journal(subscription.after)
         if request.since is UNSET:
             subscription.after = daemon.engine.seq
-        if not conn.closed:
+        if self._subscriptions.get(conn) is subscription:
             daemon.bus.join(subscription)
 
     def _subscription(self, conn: Connection, request: ask.EventsSubscribe) -> Subscription:

@@ -338,11 +338,11 @@ class Engine:
         """Wait until nothing is in flight."""
         await self._idle.wait()
 
-    async def close(self) -> None:
-        """Commit what is in flight, mark the stop as clean, close the file."""
+    async def close(self, is_sound: bool) -> None:
+        """Commit what is in flight, mark the stop as clean where the store is known to be sound, close the file."""
         await self.idle()
         self._closed = True
         if self.problem is None:
-            await self.on_writer(lambda store: store.mark_clean(True))
+            await self.on_writer(lambda store: store.mark_clean(is_sound))
         await self.on_writer(lambda store: store.close())
         self._writer.shutdown()

@@ -10,7 +10,6 @@ import os
 import select
 import socket
 import struct
-from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
@@ -44,7 +43,8 @@ MAX_ANCESTORS: Final = 128
 _SO_PEERPIDFD: Final = 77
 """Socket option of Linux 6.5: a handle of the process that connected.  Python has no name for it."""
 
-_PROC: Final = Path("/proc")
+_PROC_BYTES: Final = 16 * 1024
+"""More than `stat` or `status` hold, so that one read gets all of it."""
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +102,7 @@ def refusal(peer: Peer) -> ForbiddenPeer:
 def command_name(pid: int) -> str:
     """Return the name a process goes by, for people to read: it chose that itself.  Empty when unreadable."""
     try:
-        name = (_PROC / str(pid) / "comm").read_text(encoding="utf-8", errors="replace")
+        name = _read(pid, "comm").decode(errors="replace")
     except OSError:
         return ""
     return "".join(c if c.isprintable() else "?" for c in name.removesuffix("\n"))
@@ -151,18 +151,27 @@ _START_TIME: Final = 19
 
 def _stat(pid: int) -> list[bytes]:
     """Return the fields of /proc/PID/stat from the state on.  Raises: OSError, ValueError."""
-    text = (_PROC / str(pid) / "stat").read_bytes()
+    text = _read(pid, "stat")
     # The name may hold brackets and blanks, so the fields begin behind the last bracket.
     return text[text.rindex(b")") + 2 :].split()
 
 
 def _no_new_privs(pid: int) -> bool:
     """Whether the process can gain no privileges.  Raises: OSError; ValueError -- the kernel does not say."""
-    for line in (_PROC / str(pid) / "status").read_bytes().splitlines():
-        name, _, value = line.partition(b":")
-        if name == b"NoNewPrivs":
-            return int(value) != 0
-    raise ValueError("no NoNewPrivs in /proc/PID/status")
+    # The name stands in the first line, with its line breaks escaped: it cannot pass for this one.
+    _, found, rest = _read(pid, "status").partition(b"\nNoNewPrivs:\t")
+    if not found:
+        raise ValueError("no NoNewPrivs in /proc/PID/status")
+    return int(rest[: rest.index(b"\n")]) != 0
+
+
+def _read(pid: int, name: str) -> bytes:
+    """Return a small file of /proc/PID whole.  Raises: OSError.  No pathlib: every decision comes through here."""
+    descriptor = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, _PROC_BYTES)
+    finally:
+        os.close(descriptor)
 
 
 def _has_ended(connected: socket.socket) -> bool:
