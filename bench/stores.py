@@ -20,8 +20,9 @@ from bench import records
 from bench.records import FINISHED, NOON, SESSION, TEXT, Letters
 from eryxd.api.events import TOPIC, Event, EventType
 from eryxd.core.change import encode
+from eryxd.daemon.rows import COLUMNS
 from eryxd.daemon.schema import MIGRATIONS
-from eryxd.daemon.store import COLUMNS, STORE_FILE, Store, encoded
+from eryxd.daemon.store import STORE_FILE, Store, encoded
 from eryxd.domain.approval import Approval
 from eryxd.domain.ids import Record, SessionId
 from eryxd.domain.pattern import Pattern
@@ -109,7 +110,7 @@ def _fill(db: sqlite3.Connection, size: Size) -> None:
     _insert(db, Message, records.messages(last_runs, number, letters))
     _insert(db, TimelineEvent, records.timeline(last_runs, number, letters))
     _insert(db, Approval, (records.approval(run, number + n, letters) for n, run in enumerate(last_runs)))
-    db.execute("INSERT INTO message_text (rowid, content) SELECT rowid, ? FROM message", (TEXT,))
+    db.execute("INSERT INTO message_text (rowid, content) SELECT number, ? FROM message", (TEXT,))
     _write_journal(db, sessions, min(JOURNAL_EVENTS, number))
     db.execute("UPDATE meta SET value = ? WHERE key = 'number'", (str(number + 8 * size.sessions),))
 

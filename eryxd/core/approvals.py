@@ -17,7 +17,8 @@ from eryxd.core.settle import COMPLETED, EXPIRED, FAILED, call_key, close_approv
 from eryxd.domain import approval as approvals
 from eryxd.domain.approval import Approval, ApprovalContent, ApprovalStatus, Resolution
 from eryxd.domain.errors import Conflict, Invalid, NotFound
-from eryxd.domain.ids import AgentId, ApprovalId, RunId, TimelineId, ToolId
+from eryxd.domain.ids import AgentId, ApprovalId, ProviderId, RunId, TimelineId, ToolId
+from eryxd.domain.pattern import Pattern
 from eryxd.domain.policy import (
     ApprovalSettings,
     CheckpointKind,
@@ -27,7 +28,7 @@ from eryxd.domain.policy import (
     Verdict,
     decide_tool_call,
 )
-from eryxd.domain.session import SCRATCHPAD, ListOwner, Offer, Run, RunAgent
+from eryxd.domain.session import SCRATCHPAD, ListOwner, Offer, Run, RunAgent, SessionHead
 from eryxd.domain.timeline import Ask, TimelineEvent, TimelineKind, TimelineStatus
 from eryxd.plugin.types import Allow, Answer, DeniedBy, Deny, ToolCall, ToolOutcome
 
@@ -115,7 +116,7 @@ def _wait(tx: Tx, run: Run, agent: RunAgent | None, asking: Asking, decision: De
 
 def _report_drift(tx: Tx, run: Run, asking: Asking) -> None:
     """Say once that a listed id is now offered by somebody who was not there when it was listed (POL-11)."""
-    owner, owner_id = list_owner(run)
+    owner, owner_id = list_owner(run, asking.call.tool_id)
     offer = tx.get(Offer, (owner, owner_id, asking.call.tool_id))
     if offer is not None and not offer.drift_reported and asking.call.tool_id:
         tx.put(replace(offer, drift_reported=True))
@@ -258,27 +259,51 @@ def _refuse_remember(tx: Tx, approval: Approval, wanted: ask.ApprovalsResolve) -
 def _remember(tx: Tx, approval: Approval) -> tuple[ApprovalId, ...]:
     """Put the tool on the session's list and release what waits for the same tool (APR-6)."""
     head = need(tx, approval.session_id)
-    run = tx.need(Run, approval.run_id, "run")
     tool = ToolId(approval.tool_name or "")
-    names = tuple(dict.fromkeys((*current_list(tx, head), tool)))
-    inherits = head.approval_settings is UNSET
-    known = offers_of(tx, *((ListOwner.PATTERN, head.pattern_id) if inherits else (ListOwner.SESSION, head.id)))
-    known.pop(tool, None)
-    record_offers(tx, ListOwner.SESSION, head.id, names, known)
+    run = _granting(tx, tx.need(Run, approval.run_id, "run"), tool)
+    names = _list_with(tx, head, tool)
+    record_offers(tx, ListOwner.SESSION, head.id, names, {**_inherited_offers(tx, head, run), tool: _offered(tx, tool)})
     touch(tx, head, approval_settings=ApprovalSettings(auto_approved_tool_names=names))
-    grants = replace(
-        run.grants,
-        remembered=tuple(dict.fromkeys((*run.grants.remembered, tool))),
-        providers={**run.grants.providers, tool: tuple(tx.context.catalog[tool])},
-    )
-    run = replace(run, grants=grants)
     tx.put(run)
     widening = Widening(tool_id=tool, why="remembered")
     tx.emit(EventType.POLICY_WIDENED, session_id=head.id, widening=widening)
-    same = [other for other in pending(tx, head.id) if _now_automatic(tx, run, other, tool)]
+    same = _released_with(tx, run, approval, tool)
     for other in same:
         close_approval(tx, other, Resolution.REMEMBERED, Allow(), tx.context.caller)
     return tuple(other.id for other in same)
+
+
+def _granting(tx: Tx, run: Run, tool: ToolId) -> Run:
+    """Return the run with one more tool remembered, for the providers that offer it now."""
+    grants = replace(
+        run.grants,
+        remembered=tuple(dict.fromkeys((*run.grants.remembered, tool))),
+        providers={**run.grants.providers, tool: _offered(tx, tool)},
+    )
+    return replace(run, grants=grants)
+
+
+def _offered(tx: Tx, tool: ToolId) -> tuple[ProviderId, ...]:
+    return tuple(tx.context.catalog[tool])
+
+
+def _list_with(tx: Tx, head: SessionHead, tool: ToolId) -> tuple[ToolId, ...]:
+    return tuple(dict.fromkeys((*current_list(tx, head), tool)))
+
+
+def _inherited_offers(tx: Tx, head: SessionHead, run: Run) -> dict[ToolId, tuple[ProviderId, ...]]:
+    """Return who is trusted for the list that the session inherits; with a list of its own it has its own records."""
+    if head.approval_settings is not UNSET:
+        return {}
+    if tx.get(Pattern, head.pattern_id) is None:
+        return run.grants.providers
+    return offers_of(tx, ListOwner.PATTERN, head.pattern_id)
+
+
+def _released_with(tx: Tx, run: Run, approval: Approval, tool: ToolId) -> list[Approval]:
+    """Return what else waits in the session and need not, now that the run has its grant."""
+    waiting = pending(tx, approval.session_id)
+    return [other for other in waiting if other.id != approval.id and _now_automatic(tx, run, other, tool)]
 
 
 def _now_automatic(tx: Tx, run: Run, approval: Approval, tool: ToolId) -> bool:
@@ -295,11 +320,9 @@ def preview(tx: Tx, approval: Approval) -> out.RememberPreview:
     if problem is not None:
         return out.RememberPreview(stores=(), releases=(), refused=problem)
     tool = ToolId(approval.tool_name or "")
-    stores = tuple(dict.fromkeys((*current_list(tx, need(tx, approval.session_id)), tool)))
-    releases = tuple(
-        other.id for other in pending(tx, approval.session_id) if other.tool_name == tool and other.id != approval.id
-    )
-    return out.RememberPreview(stores=stores, releases=releases)
+    run = _granting(tx, tx.need(Run, approval.run_id, "run"), tool)
+    releases = tuple(other.id for other in _released_with(tx, run, approval, tool))
+    return out.RememberPreview(stores=_list_with(tx, need(tx, approval.session_id), tool), releases=releases)
 
 
 def expire(tx: Tx, approval_id: ApprovalId) -> None:

@@ -8,7 +8,7 @@ Laws: a use case that raises leaves head as it was; a state holds exactly the ke
 every put that has an event type is announced once per change, in the order of first putting, as it ended up.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -19,7 +19,7 @@ from eryxd.api.events import Event, EventType
 from eryxd.api.replies import BackendState, Effective, SessionView
 from eryxd.domain.approval import Approval, ApprovalContent, ApprovalStatus, Decider, brief
 from eryxd.domain.errors import NotFound
-from eryxd.domain.ids import ApprovalId, BackendName, Record, RunId, SessionId, Timestamp
+from eryxd.domain.ids import ApprovalId, BackendName, ProviderId, Record, RunId, SessionId, Timestamp, ToolId
 from eryxd.domain.pattern import Pattern
 from eryxd.domain.policy import ASK_POLICY, UNAVAILABLE, ApprovalPolicy, EffectivePolicy, effective
 from eryxd.domain.session import (
@@ -376,23 +376,25 @@ def effective_policy(pattern: Pattern | None, head: SessionHead) -> EffectivePol
 
 
 def record_offers(
-    tx: Tx, owner: ListOwner, owner_id: str, tools: Iterable[str], known: Mapping[str, tuple[str, ...]] = {}
+    tx: Tx,
+    owner: ListOwner,
+    owner_id: str,
+    tools: Collection[ToolId],
+    offered: Mapping[ToolId, tuple[ProviderId, ...]],
 ) -> None:
-    """Keep, with each id of a list, the providers that offer it now (POL-11); forget ids that left the list.
+    """Keep, with ids of a list, the providers that they are granted to (POL-11); forget ids that left the list.
 
-    `known` gives the providers of ids that were already granted elsewhere and keep what was granted.
+    An id of the list that `offered` does not name keeps the record it has.  One without a record asks.
     """
-    wanted = set(tools)
     for offer in tx.of(Offer, (owner, owner_id)):
-        if offer.tool_id not in wanted:
+        if offer.tool_id not in tools:
             tx.delete(Offer, (owner, owner_id, offer.tool_id))
-    for tool in wanted:
-        providers = known.get(tool) or tx.context.catalog.get(tool)  # type: ignore[call-overload]
-        if providers:
-            tx.put(Offer(owner=owner, owner_id=owner_id, tool_id=tool, providers=tuple(providers)))  # type: ignore[arg-type]
+    for tool in tools:
+        if tool in offered:
+            tx.put(Offer(owner=owner, owner_id=owner_id, tool_id=tool, providers=offered[tool]))
 
 
-def offers_of(state: State | Tx, owner: ListOwner, owner_id: str) -> dict[Any, tuple[Any, ...]]:
+def offers_of(state: State | Tx, owner: ListOwner, owner_id: str) -> dict[ToolId, tuple[ProviderId, ...]]:
     """Return the recorded providers of a list's ids."""
     return {offer.tool_id: offer.providers for offer in state.of(Offer, (owner, owner_id))}
 

@@ -161,7 +161,7 @@ def _store(tx: Tx, pattern: Pattern, old: Pattern | None) -> out.PatternChanged:
     for tool in names:
         if tool not in before:
             tx.emit(EventType.POLICY_WIDENED, widening=Widening(tool_id=tool, why=f"pattern {pattern.id}"))
-    record_offers(tx, ListOwner.PATTERN, pattern.id, names)
+    record_offers(tx, ListOwner.PATTERN, pattern.id, names, tx.context.catalog)
     return _changed(pattern)
 
 

@@ -27,7 +27,7 @@ from eryxd.domain import approval as approvals
 from eryxd.domain.approval import Approval, ApprovalStatus, Resolution
 from eryxd.domain.capabilities import Connection
 from eryxd.domain.errors import BackendUnavailable, Invalid, NotFound
-from eryxd.domain.ids import AgentId, ApprovalId, BackendName, MessageId, RunId, TimelineId, Timestamp
+from eryxd.domain.ids import AgentId, ApprovalId, BackendName, MessageId, RunId, TimelineId, Timestamp, ToolId
 from eryxd.domain.pattern import MODE_UNAVAILABLE, Agent, Availability, Mode, Pattern
 from eryxd.domain.policy import CheckpointKind, Grants, ListFrom, covering_rule
 from eryxd.domain.session import (
@@ -188,9 +188,9 @@ def _grants(tx: Tx, pattern: Pattern, head: SessionHead) -> Grants:
     return Grants(providers=offers_of(tx, *owner))
 
 
-def list_owner(run: Run) -> tuple[ListOwner, str]:
-    """Return whose list the run's frozen policy came from."""
-    if run.approval_policy.list_from is ListFrom.PATTERN:
+def list_owner(run: Run, tool: ToolId | UnsetType) -> tuple[ListOwner, str]:
+    """Return on whose list a tool stands for this run: where its policy came from, or where it was remembered."""
+    if tool not in run.grants.remembered and run.approval_policy.list_from is ListFrom.PATTERN:
         return ListOwner.PATTERN, run.pattern_id
     return ListOwner.SESSION, run.session_id
 

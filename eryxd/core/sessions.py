@@ -135,7 +135,7 @@ def update_approval_settings(tx: Tx, request: ask.SessionsUpdateApprovalSettings
         names = normalise_names(request.auto_approved_tool_names)
         _refuse_unfit(tx, head, names)
         settings = ApprovalSettings(auto_approved_tool_names=names)
-    record_offers(tx, ListOwner.SESSION, head.id, names)
+    record_offers(tx, ListOwner.SESSION, head.id, names, tx.context.catalog)
     head = touch(tx, head, approval_settings=settings)
     for tool in current_list(tx, head):
         if tool not in before:
@@ -155,7 +155,7 @@ def _refuse_unfit(tx: Tx, head: SessionHead, names: tuple[ToolId, ...]) -> None:
 def revoke(tx: Tx, request: ask.SessionsGet) -> out.SessionChanged:
     """Make every further tool call ask, now, also of a running run and also where no rule covered it (SES-3)."""
     head = need(tx, request.session_id)
-    record_offers(tx, ListOwner.SESSION, head.id, ())
+    record_offers(tx, ListOwner.SESSION, head.id, (), {})
     head = touch(tx, head, approval_settings=ApprovalSettings(auto_approved_tool_names=()))
     run = live_run(tx, head.id)
     if run is not None:

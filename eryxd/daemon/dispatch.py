@@ -137,9 +137,7 @@ class Dispatcher:
         elif name == "hello":
             conn.reply(msgid, self._hello(conn, params))
         elif name == "events.subscribe":
-            subscription = self._subscription(conn, params)
-            self._unsubscribe(conn)
-            self._subscriptions[conn] = subscription
+            subscription = self._subscriptions[conn] = self._subscription(conn, params)
             self._spawn(conn, msgid, self._subscribe(conn, msgid, params, subscription))
         elif name == "events.unsubscribe":
             self._unsubscribe(conn)
@@ -223,6 +221,7 @@ class Dispatcher:
         """
         daemon = self._daemon
         page = [] if request.since is UNSET else await daemon.history.journal(request.since)
+        daemon.bus.leave(conn)
         conn.reply(msgid, out.Subscribed(epoch=daemon.epoch, seq=daemon.engine.seq))
         while request.since is not UNSET and self._subscriptions.get(conn) is subscription:
             wanted = [encode_event(row.body) for row in page if subscription.wants(row.topic, row.session_id)]

@@ -116,7 +116,7 @@ class History:
         def work(db: sqlite3.Connection) -> list[set[str]]:
             sql = (
                 "SELECT DISTINCT message.session_id FROM message_text"
-                " JOIN message ON message.rowid = message_text.rowid WHERE message_text MATCH ?"
+                " JOIN message ON message.number = message_text.rowid WHERE message_text MATCH ?"
             )
             return [{row[0] for row in db.execute(sql, (_phrase(word),))} for word in words]
 

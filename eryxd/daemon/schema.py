@@ -1,6 +1,7 @@
 """Tables of the store, as numbered migrations.  A migration that was released is never changed.
 
-A row is its key columns plus the encoded record.
+A row is its key columns plus the encoded record.  `number` is the daemon's one order of records: as the row's own
+number it costs no index.
 """
 
 from typing import Final
@@ -19,32 +20,29 @@ MIGRATIONS: Final = (
         PRIMARY KEY (owner, owner_id, tool_id)
     ) STRICT;
     CREATE TABLE run (
-        id TEXT PRIMARY KEY, session_id TEXT NOT NULL, number INTEGER NOT NULL, live INTEGER NOT NULL,
+        number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, session_id TEXT NOT NULL, live INTEGER NOT NULL,
         body BLOB NOT NULL
     ) STRICT;
     CREATE INDEX run_by_session ON run (session_id, number);
-    CREATE INDEX run_by_number ON run (number);
     CREATE INDEX run_live ON run (id) WHERE live = 1;
     CREATE TABLE message (
-        id TEXT PRIMARY KEY, session_id TEXT NOT NULL, number INTEGER NOT NULL, live INTEGER NOT NULL,
+        number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, session_id TEXT NOT NULL, live INTEGER NOT NULL,
         body BLOB NOT NULL
     ) STRICT;
     CREATE INDEX message_by_session ON message (session_id, number);
     CREATE INDEX message_live ON message (id) WHERE live = 1;
     CREATE VIRTUAL TABLE message_text USING fts5 (content, tokenize = 'unicode61');
     CREATE TABLE timeline (
-        id TEXT PRIMARY KEY, session_id TEXT NOT NULL, run_id TEXT NOT NULL, number INTEGER NOT NULL,
-        live INTEGER NOT NULL, body BLOB NOT NULL
+        number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, run_id TEXT NOT NULL, live INTEGER NOT NULL,
+        body BLOB NOT NULL
     ) STRICT;
     CREATE INDEX timeline_by_run ON timeline (run_id, number);
-    CREATE INDEX timeline_by_session ON timeline (session_id);
     CREATE INDEX timeline_live ON timeline (id) WHERE live = 1;
     CREATE TABLE approval (
-        id TEXT PRIMARY KEY, session_id TEXT NOT NULL, number INTEGER NOT NULL, live INTEGER NOT NULL,
+        number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, session_id TEXT NOT NULL, live INTEGER NOT NULL,
         body BLOB NOT NULL
     ) STRICT;
     CREATE INDEX approval_by_session ON approval (session_id, number);
-    CREATE INDEX approval_by_number ON approval (number);
     CREATE INDEX approval_live ON approval (id) WHERE live = 1;
     CREATE TABLE approval_content (
         approval_id TEXT PRIMARY KEY, session_id TEXT NOT NULL, body BLOB NOT NULL

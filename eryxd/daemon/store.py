@@ -8,21 +8,19 @@ Source: DUR rules of the project; `docs/architecture.md`, "The store".
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from eryxd.api.events import TOPIC, Event
-from eryxd.core.change import TABLES, Change, Key, R, State, encode
+from eryxd.core.change import Change, Key, R, State, encode
+from eryxd.daemon.rows import COLUMNS, DECODERS, DELETE, DELETE_SESSION, LOADED, LOADED_LIVE, SELECT, UPSERT, key_values
 from eryxd.daemon.schema import APPLICATION_ID, MIGRATIONS
-from eryxd.domain.approval import Approval, ApprovalContent
 from eryxd.domain.errors import StoreUnavailable
 from eryxd.domain.ids import Record
-from eryxd.domain.pattern import Pattern
-from eryxd.domain.session import Message, Offer, Project, Run, RunInput, SessionHead, Withheld
-from eryxd.domain.timeline import TimelineEvent
+from eryxd.domain.session import Message, SessionHead
 
 STORE_FILE: Final = "store.db"
 MARKER_FILE: Final = "store.epoch"
@@ -38,103 +36,11 @@ _APPLICATION_ID_AT: Final = slice(68, 72)
 """How every SQLite file begins, and where in it stands what tells whose it is."""
 
 
-class Columns(NamedTuple):
-    """How a kind is written: its table, key columns in order, and their values for a record."""
-
-    table: str
-    names: tuple[str, ...]
-    values: Callable[[Any], tuple[Any, ...]]
-    key: tuple[str, ...] = ("id",)
-
-
-def _live(record: Any) -> int:
-    return int(TABLES[type(record)].keep(record))
-
-
-COLUMNS: Final[dict[type[Record], Columns]] = {
-    Pattern: Columns("pattern", ("id",), lambda r: (r.id,)),
-    Project: Columns("project", ("id",), lambda r: (r.id,)),
-    SessionHead: Columns("session", ("id",), lambda r: (r.id,)),
-    Offer: Columns(
-        "offer",
-        ("owner", "owner_id", "tool_id"),
-        lambda r: (r.owner.value, r.owner_id, r.tool_id),
-        ("owner", "owner_id", "tool_id"),
-    ),
-    Run: Columns("run", ("id", "session_id", "number", "live"), lambda r: (r.id, r.session_id, r.number, _live(r))),
-    Message: Columns(
-        "message", ("id", "session_id", "number", "live"), lambda r: (r.id, r.session_id, r.number, _live(r))
-    ),
-    TimelineEvent: Columns(
-        "timeline",
-        ("id", "session_id", "run_id", "number", "live"),
-        lambda r: (r.id, r.session_id, r.run_id, r.number, _live(r)),
-    ),
-    Approval: Columns(
-        "approval", ("id", "session_id", "number", "live"), lambda r: (r.id, r.session_id, r.number, _live(r))
-    ),
-    ApprovalContent: Columns(
-        "approval_content",
-        ("approval_id", "session_id"),
-        lambda r: (r.approval_id, r.session_id),
-        ("approval_id",),
-    ),
-    Withheld: Columns(
-        "withheld",
-        ("id", "session_id", "run_id", "number"),
-        lambda r: (r.id, r.session_id, r.run_id, r.number),
-    ),
-    RunInput: Columns(
-        "run_input",
-        ("run_id", "agent_id", "session_id"),
-        lambda r: (r.run_id, r.agent_id, r.session_id),
-        ("run_id", "agent_id"),
-    ),
-}
-
-DECODERS: Final = {kind: msgspec.msgpack.Decoder(kind) for kind in COLUMNS}
-LOADED: Final[tuple[type[Record], ...]] = (Pattern, Project, SessionHead, Offer, Withheld)
-"""Kept in memory whole."""
-LOADED_LIVE: Final[tuple[type[Record], ...]] = (Run, Message, TimelineEvent, Approval)
-"""Kept in memory while they are not finished."""
-
-_OF_SESSION: Final = ("run", "message", "timeline", "approval", "approval_content", "withheld", "run_input")
-
-
-def _upsert(columns: Columns) -> str:
-    names = (*columns.names, "body")
-    updates = ", ".join(f"{name} = excluded.{name}" for name in names if name not in columns.key)
-    return (
-        f"INSERT INTO {columns.table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608
-        f" ON CONFLICT ({', '.join(columns.key)}) DO UPDATE SET {updates}"
-    )
-
-
-def _where_key(columns: Columns) -> str:
-    return " AND ".join(f"{name} = ?" for name in columns.key)
-
-
-_UPSERT: Final = {kind: _upsert(columns) for kind, columns in COLUMNS.items()}
-_DELETE: Final = {
-    kind: f"DELETE FROM {columns.table} WHERE {_where_key(columns)}"  # noqa: S608
-    for kind, columns in COLUMNS.items()
-}
-_SELECT: Final = {
-    kind: f"SELECT body FROM {columns.table} WHERE {_where_key(columns)}"  # noqa: S608
-    for kind, columns in COLUMNS.items()
-}
-
-
 class Written(NamedTuple):
     """A change on its way to the file: its events are numbered from `first_seq`."""
 
     change: Change
     first_seq: int
-
-
-def key_values(key: Key) -> tuple[str, ...]:
-    """Return a record's key as SQL parameters."""
-    return tuple(str(part) for part in key) if isinstance(key, tuple) else (str(key),)
 
 
 class Store:
@@ -207,26 +113,22 @@ class Store:
         for record in change.puts:
             kind = type(record)
             row = (*COLUMNS[kind].values(record), encode(record))
-            self._db.execute(_UPSERT[kind], row)
+            self._db.execute(UPSERT[kind], row)
             if kind is Message and record.streaming is not True:  # type: ignore[attr-defined]
                 self._index(record)  # type: ignore[arg-type]
         for kind, key in change.deletes:
-            self._db.execute(_DELETE[kind], key_values(key))
+            self._db.execute(DELETE[kind], key_values(key))
             if kind is SessionHead:
                 self._delete_session(str(key))
         return [self._journal(event, written.first_seq + n) for n, event in enumerate(change.events)]
 
     def _index(self, message: Message) -> None:
-        row = self._db.execute("SELECT rowid FROM message WHERE id = ?", (message.id,)).fetchone()
-        self._db.execute("DELETE FROM message_text WHERE rowid = ?", row)
-        self._db.execute("INSERT INTO message_text (rowid, content) VALUES (?, ?)", (*row, message.content))
+        self._db.execute("DELETE FROM message_text WHERE rowid = ?", (message.number,))
+        self._db.execute("INSERT INTO message_text (rowid, content) VALUES (?, ?)", (message.number, message.content))
 
     def _delete_session(self, session: str) -> None:
-        self._db.execute(
-            "DELETE FROM message_text WHERE rowid IN (SELECT rowid FROM message WHERE session_id = ?)", (session,)
-        )
-        for table in _OF_SESSION:
-            self._db.execute(f"DELETE FROM {table} WHERE session_id = ?", (session,))  # noqa: S608
+        for statement in DELETE_SESSION:
+            self._db.execute(statement, (session,))
 
     def _journal(self, event: Event, seq: int) -> bytes:
         body = encoded(event, seq)
@@ -389,7 +291,7 @@ class Reader:
 
     def get(self, kind: type[R], key: Key) -> R | None:
         """Return one row as the store has it."""
-        row = self._db.execute(_SELECT[kind], key_values(key)).fetchone()
+        row = self._db.execute(SELECT[kind], key_values(key)).fetchone()
         return None if row is None else DECODERS[kind].decode(row[0])  # type: ignore[return-value]
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from docs import generate
 from eryxd import settings
 from eryxd.api.describe import describe
 from eryxd.cli.tree import ALIASES, WORDS, load
-from eryxd.daemon import guard, store
+from eryxd.daemon import guard
 from eryxd.domain.policy import CORE_INFRASTRUCTURE
 from eryxd.plugin.types import Gate
 from tests.documents import DOCUMENTS, ROOT, anchors, blocks, eryx_commands, links, shown, spans
@@ -63,7 +63,7 @@ def vocabulary() -> frozenset[str]:
     named = {str(row[key]) for row in rows for key in ("name", "type", "topic", "code", "access") if key in row}
     sections = msgspec.structs.fields(settings.Settings)
     options = {f"{one.name}.{field.name}" for one in sections for field in msgspec.structs.fields(one.type)}
-    tables = {columns.table for columns in store.COLUMNS.values()} | {"message_text", "journal"}
+    tables = {columns.table for columns in COLUMNS.values()} | {"message_text", "journal"}
     files = {store.STORE_FILE, store.MARKER_FILE}
     gate = {f"gate.{name}" for name in vars(Gate)}
     own = {*guard.REASONS, *CORE_INFRASTRUCTURE}

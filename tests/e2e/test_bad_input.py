@@ -329,10 +329,36 @@ def test_folders_that_cannot_be_projects_are_refused(stage: Stage, daemon: Daemo
     (tmp_path / "link").symlink_to(daemon.state)
     own = [daemon.state, daemon.home, daemon.state / "scratch", tmp_path / "link", daemon.socket_path.parent]
 
-    for path in map(str, [tmp_path / "missing", tmp_path / "file", "relative", "/", *own]):
+    for path in map(str, [tmp_path / "missing", tmp_path / "file", "relative", "/", "/\0", "/" + "x" * 4000, *own]):
         with nothing_changes(daemon) as client, pytest.raises(RemoteError) as refused:
             client.call("projects.add", path=path)
         assert refused.value.code == "invalid", path
+
+
+@pytest.mark.parametrize("path", ["relative", "/\0", "/no/such/folder/backup.db", "/" + "x" * 4000, "/"])
+def test_a_backup_that_cannot_be_written_is_refused(daemon: DaemonProcess, path: str) -> None:
+    """Where it was to go is at fault, not the daemon."""
+    with nothing_changes(daemon) as client, pytest.raises(RemoteError) as refused:
+        client.call("store.backup", path=path)
+
+    assert refused.value.code == "invalid"
+
+
+def test_a_backup_never_replaces_a_file(daemon: DaemonProcess) -> None:
+    """Least of all the store."""
+    with nothing_changes(daemon) as client, pytest.raises(RemoteError) as refused:
+        client.call("store.backup", path=str(daemon.store_path))
+
+    assert refused.value.code == "invalid"
+
+
+@pytest.mark.parametrize("query", ['"', "*", "AND", "NOT (", "a:b", "^", "é𝄞", "-", "\0a", "x" * 500], ids=repr)
+def test_any_text_can_be_searched_for(stage: Stage, daemon: DaemonProcess, query: str) -> None:
+    """Nothing in it is an operator."""
+    stage.session()
+
+    with nothing_changes(daemon) as client:
+        assert client.call("sessions.search", query=query)["sessions"] == []
 
 
 @requirement("PAT-2")

@@ -437,6 +437,19 @@ def test_a_call_that_nobody_answers_in_time_is_rejected(stage: Stage) -> None:
     assert list(stage.folder.iterdir()) == []
 
 
+@requirement("POL-1")
+def test_a_time_limit_beyond_every_calendar_is_none(stage: Stage) -> None:
+    """The call waits; it is not the run that fails."""
+    session_id, watch = stage.session(stage.pattern(expires_after_s=1e300)), stage.watch()
+    run_id = stage.play(session_id, create("made"))
+    asked = watch.approvals(1)[0]
+
+    stage.resolve(asked)
+
+    assert asked["expires_at"].startswith("9999-12-31")
+    assert stage.ended(run_id)["status"] == "completed"
+
+
 @requirement("POL-1", "APR-7")
 def test_a_final_response_that_nobody_reads_in_time_fails_the_run(stage: Stage) -> None:
     """And is never published."""
@@ -492,6 +505,25 @@ def test_a_rejected_final_response_fails_the_run_with_the_note(stage: Stage) -> 
     assert (reply["session"]["status"], reply["session"]["last_error"]) == ("error", error)
     assert (stage.ended(run_id)["status"], stage.ended(run_id)["error"]) == ("error", error)
     assert stage.timeline(run_id)[-1]["kind"] == "run-failed"
+
+
+@requirement("APR-3")
+def test_a_flood_of_calls_waits_in_turns(stage: Stage, daemon: DaemonProcess) -> None:
+    """Every commit shows all that waits, so that must not be without end; each call is asked in the end."""
+    count = 300
+    session_id, watch = stage.session(), stage.watch(topics=["approvals"])
+    run_id = stage.play(session_id, {"calls": [create(f"f{number}") for number in range(count)]})
+
+    most = 0
+    for _ in range(count):
+        asked = watch.approvals(1)[0]
+        most = max(most, stage.client.call("daemon.status")["waiting"])
+        stage.resolve(asked)
+
+    assert stage.ended(run_id)["status"] == "completed"
+    assert len(list(stage.folder.iterdir())) == count
+    assert 1 < most <= 64
+    assert sum(path.stat().st_size for path in daemon.stored_files()) < 40_000_000
 
 
 def test_approvals_are_listed_in_pages(stage: Stage) -> None:

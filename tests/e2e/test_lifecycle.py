@@ -279,6 +279,67 @@ def test_a_write_ahead_log_without_its_store_is_no_first_start(stopped: DaemonPr
     assert not stopped.store_path.exists()
 
 
+def restore(daemon: DaemonProcess, backup: Path) -> subprocess.CompletedProcess[str]:
+    """Put a backup in the place of the store."""
+    command = [sys.executable, "-m", "eryxd.daemon.app", "--restore", str(backup)]
+    return subprocess.run(command, env=daemon.environ, capture_output=True, text=True, timeout=WAIT_S)
+
+
+@requirement("DUR-28")
+@pytest.mark.parametrize("spoil", [Path.unlink, from_the_future, foreign, lambda path: path.write_bytes(b"x" * 9000)])
+def test_a_backup_that_is_not_fit_is_not_restored(daemon: DaemonProcess, tmp_path: Path, spoil: Spoil) -> None:
+    """The store stays as it was."""
+    backup = tmp_path / "backup.db"
+    daemon.client().call("store.backup", path=str(backup))
+    assert daemon.stop() == 0
+    spoil(backup)
+    before = daemon.store_path.read_bytes()
+
+    refused = restore(daemon, backup)
+
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (78, 1)
+    assert str(backup) in refused.stderr
+    assert daemon.store_path.read_bytes() == before
+    assert sorted(path.name for path in daemon.state.glob("store*")) == ["store.db", "store.epoch"]
+
+
+@requirement("DUR-28", "DUR-21")
+def test_a_store_in_use_is_not_replaced(daemon: DaemonProcess, tmp_path: Path) -> None:
+    """The daemon that holds it is named."""
+    backup = tmp_path / "backup.db"
+    daemon.client().call("store.backup", path=str(backup))
+
+    refused = restore(daemon, backup)
+
+    assert (refused.returncode, f"process {daemon.pid}" in refused.stderr) == (75, True)
+    assert daemon.client().call("store.check")["problems"] == []
+
+
+@requirement("DUR-28", "DUR-23")
+@pytest.mark.parametrize("interrupted", [False, True], ids=["whole", "interrupted before"])
+def test_a_restored_store_holds_what_the_backup_held(
+    stage: Stage, daemon: DaemonProcess, tmp_path: Path, interrupted: bool
+) -> None:
+    """The present one lies beside it, its write-ahead log too, also when an earlier try got only half-way."""
+    kept, backup = stage.session(), tmp_path / "backup.db"
+    stage.client.call("store.backup", path=str(backup))
+    stage.session()
+    daemon.kill9()
+    if interrupted:
+        daemon.store_path.rename(daemon.state / "store.kept-before.db")
+        assert daemon.run_to_end()[0] == 78
+
+    restored = restore(daemon, backup)
+
+    assert restored.returncode == 0, restored.stderr
+    client = daemon.start().client()
+    assert [session["id"] for session in client.call("sessions.list")["sessions"]] == [kept]
+    assert client.call("store.check")["problems"] == []
+    aside = [path.name for path in daemon.state.glob("store.kept-*")]
+    assert any(name.endswith(".db") for name in aside)
+    assert any(name.endswith(".db-wal") for name in aside)
+
+
 @requirement("DUR-24")
 def test_a_first_start_that_is_killed_at_any_moment_can_be_repeated(tmp_path: Path) -> None:
     """The store appears whole or not at all."""

@@ -12,7 +12,7 @@ import pytest
 
 from eryxd.client.client import Client, RemoteError
 from tests.e2e.daemon_process import WAIT_S, DaemonProcess
-from tests.e2e.serving import Client as RawClient
+from tests.e2e.serving import Client as RawClient, frame
 from tests.e2e.stage import Json, Stage, Watch, create, is_a
 from tests.requirements import requirement
 
@@ -286,6 +286,31 @@ def test_a_second_subscription_replaces_the_first_and_unsubscribing_ends_it(stag
 
     assert only["type"] == "pattern-saved"
     assert reply[:3] == [1, 1, None]
+
+
+def test_who_unsubscribes_during_the_replay_hears_no_more(stage: Stage, raw: RawClient) -> None:
+    """Also when both requests came in one piece, and there is much to replay."""
+    session_id = stage.session()
+    for number in range(600):
+        stage.client.call("sessions.rename", session_id=session_id, title=f"Title {number}")
+    raw.send(frame("events.subscribe", 1, since=0), frame("events.unsubscribe", 2))
+    while raw.read()[:2] != [1, 1]:
+        pass
+
+    stage.session()
+
+    assert raw.ask("ping")[:3] == [1, 1, None]
+
+
+def test_a_subscription_that_is_refused_leaves_the_one_before(stage: Stage, raw: RawClient) -> None:
+    """A refusal changes nothing."""
+    raw.ask("events.subscribe", topics=["patterns"])
+
+    refused = raw.ask("events.subscribe", since=10**6)
+
+    assert refused[2]["code"] == "journal_gap"
+    stage.pattern()
+    assert read_event(raw)["type"] == "pattern-saved"
 
 
 def test_a_decision_is_heard_before_its_client_is_answered(stage: Stage, raw: RawClient) -> None:

@@ -148,7 +148,7 @@ def test_what_is_too_long_to_show_is_kept_whole_beside_the_approval() -> None:
     content = rules_of.tool_content(replace(long, arguments={}))
 
     assert asked.permission == rules_of.shown_permission(replace(long, arguments={}))
-    assert asked.permission.truncated  # type: ignore[union-attr]
+    assert asked.permission.truncated
     assert asked.digest == rules_of.digest(asked.agent_id, asked.tool_name, asked.provider, content)
     assert put(change, ApprovalContent) == ApprovalContent(
         approval_id=asked.id, session_id=made.session_id, body=content
