@@ -82,9 +82,10 @@ class World:
 
     def tx(self) -> Tx:
         """Return a transaction over head."""
-        return Tx(self.head, self.committed, self.departed, self._stored, self._context())
+        return Tx(self.head, self.committed, self.departed, self._stored, self.context())
 
-    def _context(self) -> Context:
+    def context(self) -> Context:
+        """Return the facts as they are now."""
         return Context(
             now=self.now,
             caller=self.caller,
@@ -128,6 +129,12 @@ class World:
             self.committed.delete(kind, key)
             self.rows.pop((kind, key), None)
         self.departed.clear()
+
+    def restarts(self) -> None:
+        """Forget everything that is not durable, as a daemon that is killed and started again."""
+        self.head, self.departed = State(), {}
+        for row in self.rows.values():
+            self.head.put(row)
 
     def do(self, use_case: Callable[[Tx, Any], Any], request: Any) -> Change:
         """Compute a use case and make it durable."""

@@ -7,6 +7,7 @@ Source: APR-11.
 
 from typing import Final
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from eryxd.core.change import Tx, touch
@@ -40,7 +41,7 @@ def recover(tx: Tx, scratch: str) -> int:
     for event in list(tx.all(TimelineEvent)):
         tx.put(replace(event, status=TimelineStatus.ERROR, updated_at=tx.now))
     for message in list(tx.all(Message)):
-        tx.put(replace(message, streaming=False, incomplete=True))
+        tx.put(replace(message, streaming=UNSET, incomplete=True))
     for head in list(tx.all(SessionHead)):
         if head.status is SessionStatus.RUNNING:
             touch(tx, head, status=SessionStatus.ERROR, last_error=INTERRUPTED_ERROR)

@@ -16,7 +16,8 @@ from docs import generate
 from eryxd import settings
 from eryxd.api.describe import describe
 from eryxd.cli.tree import ALIASES, WORDS, load
-from eryxd.daemon import guard
+from eryxd.daemon import guard, store
+from eryxd.daemon.rows import COLUMNS
 from eryxd.domain.policy import CORE_INFRASTRUCTURE
 from eryxd.plugin.types import Gate
 from tests.documents import DOCUMENTS, ROOT, anchors, blocks, eryx_commands, links, shown, spans

@@ -95,6 +95,12 @@ class DaemonProcess:
             assert time.monotonic() < deadline, f"eryxd does not answer:\n{self.log()}"
             self.pause()
 
+    def wait_for_answer(self) -> None:
+        """Return when some daemon answers in this home, whoever started it."""
+        deadline = time.monotonic() + WAIT_S
+        while not self._answers():
+            assert time.monotonic() < deadline, "no eryxd answers"
+
     def _answers(self) -> bool:
         try:
             with Client.connect(path=str(self.socket_path), timeout_s=WAIT_S) as client:

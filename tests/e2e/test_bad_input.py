@@ -207,6 +207,9 @@ BAD_FRAMES: Final[Mapping[str, tuple[bytes, str]]] = {
     "a blank method": (request(0, 1, "", []), "unknown_method"),
 }
 
+QUERIES: Final = ('"', "*", "AND", "NOT (", "a:b", "^", "é𝄞", "-", "\0zq", "x" * 500)
+"""Text that means something, or too much, to a search engine."""
+
 FATAL: Final = ("bad_frame", "frame_too_large")
 
 
@@ -352,7 +355,7 @@ def test_a_backup_never_replaces_a_file(daemon: DaemonProcess) -> None:
     assert refused.value.code == "invalid"
 
 
-@pytest.mark.parametrize("query", ['"', "*", "AND", "NOT (", "a:b", "^", "é𝄞", "-", "\0a", "x" * 500], ids=repr)
+@pytest.mark.parametrize("query", QUERIES, ids=lambda query: repr(query[:9]))
 def test_any_text_can_be_searched_for(stage: Stage, daemon: DaemonProcess, query: str) -> None:
     """Nothing in it is an operator."""
     stage.session()

@@ -6,9 +6,11 @@ runs, needs no root, and fails writes in the same place.  What only a real disk 
 
 import os
 import resource
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -171,6 +173,26 @@ def test_a_daemon_that_ends_while_the_disk_is_full_starts_well_afterwards(
     with pytest.raises(RemoteError):
         resolve(client, asked)
     assert client.call("store.check")["problems"] == []
+
+
+@requirement("DUR-25")
+@pytest.mark.parametrize("replaced", [False, True], ids=["moved away", "replaced"])
+def test_a_store_that_is_not_where_it_was_takes_no_writes(
+    stage: Stage, daemon: DaemonProcess, tmp_path: Path, replaced: bool
+) -> None:
+    """What would be written could not be found again; put back, it holds what was acknowledged."""
+    session_id = stage.session()
+    away = tmp_path / "away.db"
+    daemon.store_path.rename(away)
+    if replaced:
+        shutil.copy(away, daemon.store_path)
+
+    code = refused(stage.client, "sessions.rename", session_id=session_id, title="New")
+
+    assert code == "store_unavailable"
+    assert stage.get(session_id)["title"] == "New session"
+    away.replace(daemon.store_path)
+    assert daemon.crash().client().call("sessions.get", session_id=session_id)["session"]["title"] == "New session"
 
 
 @requirement("DUR-25")

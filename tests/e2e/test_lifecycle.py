@@ -74,6 +74,27 @@ def test_a_second_daemon_names_the_first_and_touches_nothing(daemon: DaemonProce
 
 
 @requirement("DUR-21")
+def test_of_daemons_that_start_at_once_exactly_one_stays(daemon: DaemonProcess) -> None:
+    """The others name it."""
+    daemon.kill9()
+    command = [sys.executable, "-m", "eryxd.daemon.app"]
+    starting = [
+        subprocess.Popen(command, env=daemon.environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for _ in range(5)
+    ]
+    daemon.wait_for_answer()
+    pid = daemon.client().call("daemon.status")["pid"]
+    (winner,) = [process for process in starting if process.pid == pid]
+
+    ended = [(process.communicate(timeout=WAIT_S)[1], process.returncode) for process in starting if process.pid != pid]
+
+    assert ended == [(f"eryxd: eryxd is already running as process {pid}.\n", 75)] * 4
+    winner.send_signal(signal.SIGTERM)
+    assert winner.communicate(timeout=WAIT_S)[0] is None
+    assert winner.returncode == 0
+
+
+@requirement("DUR-21")
 def test_the_socket_of_a_killed_daemon_is_replaced(daemon: DaemonProcess) -> None:
     """A file that nobody listens on is in nobody's way."""
     daemon.kill9()

@@ -96,11 +96,9 @@ def test_a_run_keeps_what_it_was_started_with(stage: Stage, daemon: DaemonProces
     run = stage.ended(started["run_id"])
     assert run["status"] == "completed"
     assert [(each["id"], each["backend"], each["model"]) for each in run["agents"]] == [("coder", "replay", str(plan))]
-    assert run["approval_policy"] == {
-        "rules": [{"kind": "tool-call"}],
-        "auto_approved_tool_names": ["view"],
-        "list_from": "pattern",
-    }
+    policy = run["approval_policy"]
+    frozen = (policy["rules"], policy["auto_approved_tool_names"], policy["list_from"])
+    assert frozen == ([{"kind": "tool-call"}], ["view"], "pattern")
     with closing(daemon.database()) as store:
         (kept,) = store.execute("SELECT body FROM run_input WHERE run_id = ?", (run["id"],)).fetchone()
     assert text.encode() in kept
@@ -262,6 +260,69 @@ def test_a_run_whose_plan_is_not_met_fails_and_names_the_step(stage: Stage) -> N
     assert run["error"].startswith("Step 2 of the plan expects of shell to end as ok, but it ended as error")
     assert [path.name for path in stage.folder.iterdir()] == ["beside"]
     assert stage.timeline(run_id)[-1]["kind"] == "run-failed"
+
+
+@requirement("SES-1")
+def test_sessions_are_found_by_all_words_wherever_they_stand(stage: Stage) -> None:
+    """Title, project, pattern, messages; archived ones only when asked for."""
+    pattern_id = stage.pattern((), ("scout",))
+    one, two = stage.session(pattern_id), stage.session(pattern_id)
+    stage.ended(stage.play(one, {"say": "The Zirbelkiefer stands."}, content="Where is it?"))
+    stage.client.call("sessions.rename", session_id=two, title="Zirbelkiefer again")
+
+    def found(query: str, **more: bool) -> set[str]:
+        return {each["id"] for each in stage.client.call("sessions.search", query=query, **more)["sessions"]}
+
+    assert found("zirbel") == {one, two}
+    assert found("ZIRBELKIEFER stands") == {one}
+    assert found("zirbelkiefer team project") == {one, two}
+    assert found("zirbelkiefer absent") == set()
+    stage.client.call("sessions.archive", session_id=one, is_archived=True)
+    assert (found("zirbelkiefer"), found("zirbelkiefer", archived=True)) == ({two}, {one, two})
+
+
+@requirement("SES-1")
+def test_a_duplicate_has_the_settings_and_nothing_else(stage: Stage) -> None:
+    """No run, no message, nothing that waits; the original goes on."""
+    session_id, watch = stage.session(), stage.watch()
+    stage.client.call("sessions.update_approval_settings", session_id=session_id, auto_approved_tool_names=["view"])
+    stage.play(session_id, create("made"))
+    watch.approvals(1)
+
+    copy = stage.client.call("sessions.duplicate", session_id=session_id)["session"]
+
+    assert copy["approval_settings"] == {"auto_approved_tool_names": ["view"]}
+    assert (copy["status"], "pending_approval" in copy, copy["pending_approval_queue"]) == ("idle", False, [])
+    assert stage.client.call("messages.list", session_id=copy["id"])["messages"] == []
+    assert stage.client.call("runs.list", session_id=copy["id"])["runs"] == []
+    assert stage.get(session_id)["status"] == "running"
+
+
+@requirement("POL-5")
+def test_the_three_states_of_a_sessions_list_survive_a_restart(stage: Stage, daemon: DaemonProcess) -> None:
+    """None of its own, an empty one, and one with names."""
+    pattern_id = stage.pattern(auto_approved_tool_names=["glob"])
+    wanted: dict[str, Json] = {
+        stage.session(pattern_id): {},
+        stage.session(pattern_id): {"auto_approved_tool_names": []},
+        stage.session(pattern_id): {"auto_approved_tool_names": ["view"]},
+    }
+    for session_id, settings in wanted.items():
+        stage.client.call("sessions.update_approval_settings", session_id=session_id, **settings)
+
+    client = daemon.crash().client()
+
+    kept = [client.call("sessions.get", session_id=session_id)["session"] for session_id in wanted]
+    assert [session.get("approval_settings") for session in kept] == [
+        None,
+        {"auto_approved_tool_names": []},
+        {"auto_approved_tool_names": ["view"]},
+    ]
+    assert [session["effective"] for session in kept] == [
+        {"auto_approved_tool_names": ["glob"], "from": "pattern"},
+        {"auto_approved_tool_names": [], "from": "session"},
+        {"auto_approved_tool_names": ["view"], "from": "session"},
+    ]
 
 
 def test_waiting_for_a_run_answers_when_the_time_is_up(stage: Stage) -> None:
