@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from eryxd.api import requests as ask
 from eryxd.core.change import Context, Effect, Tx
 from eryxd.daemon.engine import Announced, Engine, Listener
 from eryxd.daemon.store import Reader, Store, Written
@@ -14,7 +15,7 @@ from eryxd.domain.approval import Decider
 from eryxd.domain.errors import EryxError
 from eryxd.domain.ids import Record
 from tests.builders import pattern, project, session
-from tests.core_builders import World
+from tests.core_builders import World, wanted
 
 T = TypeVar("T")
 
@@ -133,6 +134,11 @@ async def workplace(folder: Path) -> Machine:
 def put(tx: Tx, record: Record) -> None:
     """A use case: store a row."""
     tx.put(record)
+
+
+def titled(n: int) -> ask.SessionsRename:
+    """Return the request that renames session s1."""
+    return wanted(ask.SessionsRename, session_id="s1", title=f"Title {n}")
 
 
 FULL: Final = sqlite3.OperationalError("database or disk is full")

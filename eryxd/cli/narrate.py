@@ -90,6 +90,8 @@ class Told:
         reason = f"({visible(decision['reason'])})"
         if decision["verdict"] != "ask":
             return APPROVED, "green", f"{visible(decision['verdict'])} {reason}"
+        if "refused" in ask:
+            return REJECTED, "red", f"{reason}: denied, {visible(ask['refused'])}"
         approval = self.approvals.get(ask.get("approval_id", ""))
         if approval is None:
             return WAITING, "yellow", f"asked {reason}"
@@ -144,7 +146,11 @@ class Live:
     def _call(self, record: Record) -> Iterator[str]:
         for index, ask in enumerate(record.get("asks", ())):
             approval = self._told.approvals.get(ask.get("approval_id", ""))
-            open_ask = ask["decision"]["verdict"] == "ask" and (approval is None or "decision" not in approval)
+            open_ask = (
+                ask["decision"]["verdict"] == "ask"
+                and "refused" not in ask
+                and (approval is None or "decision" not in approval)
+            )
             if not open_ask and self._first(ask.get("approval_id") or f"{record['id']} {index}"):
                 yield self._told.ask_line(record, ask, self._look)
         if record["status"] != "running" and self._first(f"{record['id']} outcome"):

@@ -3,7 +3,7 @@
 Source: POL-7, POL-11, APR-3 to APR-9, TLN-3.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -32,6 +32,11 @@ from eryxd.domain.session import SCRATCHPAD, ListOwner, Offer, Run, RunAgent, Se
 from eryxd.domain.timeline import Ask, TimelineEvent, TimelineKind, TimelineStatus
 from eryxd.plugin.types import Allow, Answer, DeniedBy, Deny, ToolCall, ToolOutcome
 
+MAX_WAITING: Final = 256
+"""Approvals that may wait in one session.  Nobody reads more, and every reply that carries the session has them."""
+
+TOO_MANY: Final = f"{MAX_WAITING} calls of this session wait for a person already"
+
 
 class Asking(NamedTuple):
     """A backend's question.  `event_id` is the id of the call's one timeline event; `seen` says that it exists."""
@@ -54,11 +59,15 @@ def ask_tool_call(tx: Tx, asking: Asking) -> Answer | ApprovalId:
     decision = _decide(tx, run, agent, asking)
     # The call comes before its approval in the timeline.
     number = tx.number()
-    approval_id: ApprovalId | UnsetType = UNSET
-    if decision.verdict is Verdict.ASK:
-        approval_id = _wait(tx, run, agent, asking, decision)
+    if decision.verdict is not Verdict.ASK:
+        _record(tx, run, agent, asking, Ask(at=tx.now, decision=decision), number)
+        return Allow()
+    approval_id = _wait(tx, run, agent, asking, decision)
+    if approval_id is None:
+        _record(tx, run, agent, asking, Ask(at=tx.now, decision=decision, refused=TOO_MANY), number)
+        return Deny(by=DeniedBy.RULE, note=TOO_MANY)
     _record(tx, run, agent, asking, Ask(at=tx.now, decision=decision, approval_id=approval_id), number)
-    return Allow() if approval_id is UNSET else approval_id
+    return approval_id
 
 
 def _decide(tx: Tx, run: Run, agent: RunAgent | None, asking: Asking) -> Decision:
@@ -73,15 +82,21 @@ def _decide(tx: Tx, run: Run, agent: RunAgent | None, asking: Asking) -> Decisio
     return certain if certain.verdict is Verdict.ASK else decision
 
 
-def _wait(tx: Tx, run: Run, agent: RunAgent | None, asking: Asking, decision: Decision) -> ApprovalId:
-    """Return the approval that this ask waits for: a new one, or an open one that it repeats exactly."""
+def _wait(tx: Tx, run: Run, agent: RunAgent | None, asking: Asking, decision: Decision) -> ApprovalId | None:
+    """Return the approval that this ask waits for: a new one, or an open one that it repeats exactly.
+
+    None: too many wait already.
+    """
     call = asking.call
     whole = replace(call.permission, arguments=call.permission.arguments or call.arguments)
     content = approvals.tool_content(whole)
     digest = approvals.digest(agent.id if agent else UNSET, call.tool_id, call.provider, content)
-    for open_one in pending(tx, run.session_id):
+    waiting = pending(tx, run.session_id)
+    for open_one in waiting:
         if open_one.call_id == call.call_id and open_one.digest == digest and open_one.run_id == run.id:
             return open_one.id
+    if len(waiting) >= MAX_WAITING:
+        return None
     shown = approvals.shown_permission(whole)
     kind = call.permission.kind
     approval = Approval(

@@ -254,8 +254,17 @@ class Tx:
         self._remember(kind, key)
         self._head.put(record)
         self._puts[kind, key] = record
-        if kind in (SessionHead, Approval):
-            self._sessions[record.id if kind is SessionHead else record.session_id] = None  # type: ignore[attr-defined]
+        if isinstance(record, SessionHead):
+            self._sessions[record.id] = None
+        elif isinstance(record, Approval) and self._changes_head(record):
+            self._sessions[record.session_id] = None
+
+    def _changes_head(self, approval: Approval) -> bool:
+        """Whether the session's first waiting approval may be another one now.
+
+        One that joins a queue is told by its own event: telling the whole queue each time would cost its square.
+        """
+        return approval.status is not ApprovalStatus.PENDING or len(self.of(Approval, approval.session_id)) == 1
 
     def delete(self, kind: type[Record], key: Key) -> None:
         """Remove a row with this change.  Removing a session's head removes everything that hangs on it."""

@@ -52,11 +52,15 @@ class TimelineStatus(StrEnum):
 
 
 class Ask(Record, frozen=True, kw_only=True):
-    """One time that a call asked to run, and what it was told.  A call may ask several times."""
+    """One time that a call asked to run, and what it was told.  A call may ask several times.
+
+    `refused` says why a call that had to ask was denied without asking anybody.
+    """
 
     at: Timestamp
     decision: Decision
     approval_id: ApprovalId | UnsetType = UNSET
+    refused: str | UnsetType = UNSET
 
 
 class TimelineEvent(Record, frozen=True, kw_only=True):

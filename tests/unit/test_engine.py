@@ -1,35 +1,30 @@
 """The engine over a real store: batches, the order of what is released, and disks that refuse."""
 
 import asyncio
-import logging
-import os
-import shutil
-import sqlite3
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from eryxd.api import requests as ask
 from eryxd.core import approvals, runs, sessions
 from eryxd.core.change import Release, Tx
-from eryxd.domain.approval import Approval
-from eryxd.domain.errors import Invalid, StoreUnavailable
-from eryxd.domain.session import Run, RunStatus, SessionHead
+from eryxd.core.settle import FAILED
+from eryxd.daemon import clock
+from eryxd.daemon.engine import MAX_IN_FLIGHT
+from eryxd.domain.approval import Approval, brief
+from eryxd.domain.errors import Busy, Invalid
+from eryxd.domain.ids import ID_LETTERS
+from eryxd.domain.session import Run, SessionHead
 from eryxd.domain.timeline import TimelineEvent
 from eryxd.plugin.types import Allow
 from tests.builders import approval, run, session, timeline_event
-from tests.core_builders import kept, resolving, wanted
-from tests.engine_builders import FULL, Machine, put, story, workplace
+from tests.core_builders import kept, resolving
+from tests.engine_builders import Machine, put, story, titled, workplace
 from tests.requirements import requirement
 
-ASKED = [run(), approval(), timeline_event("t1", number=2)]
-
-
-def titled(n: int) -> ask.SessionsRename:
-    """Return the request that renames session s1."""
-    return wanted(ask.SessionsRename, session_id="s1", title=f"Title {n}")
+ASKED = [run(), approval(), timeline_event("t9", number=9_000)]
 
 
 def refuse(tx: Tx, request: Any) -> None:
@@ -107,26 +102,6 @@ DECIDED = ("status", "resolution", "resolved_at", "resolved_by")
 
 
 @requirement("DUR-3")
-@pytest.mark.parametrize("is_lost", [False, True])
-def test_a_refusal_that_rests_on_something_in_flight_is_released_with_it(tmp_path: Path, is_lost: bool) -> None:
-    """If that is lost, so is the reason for the refusal: the store's error is the answer."""
-
-    async def work() -> None:
-        machine = await workplace(tmp_path)
-        await machine.has(*ASKED)
-        machine.store.breaks_with = FULL if is_lost else None
-        machine.start(approvals.resolve, resolving(approval()))
-        machine.start(approvals.resolve, resolving(approval(), "rejected"), "late")
-        assert machine.log == []
-        await machine.idle()
-
-        assert machine.said("late") == ["store_unavailable" if is_lost else "approval_not_active"]
-        assert [name for name, _ in machine.log if name in ("reply", "late")] == ["reply", "late"]
-
-    story(work())
-
-
-@requirement("DUR-3")
 def test_a_refusal_that_rests_on_nothing_in_flight_is_given_at_once(tmp_path: Path) -> None:
     """And nothing that it had put stays."""
 
@@ -159,114 +134,6 @@ def test_a_use_case_that_breaks_down_changes_nothing(tmp_path: Path) -> None:
     story(work())
 
 
-def full(machine: Machine) -> None:
-    """Let the file grow no more, and write what needs a page."""
-    machine.store.fill()
-    machine.start(put, session("big", title="x" * 100_000), "big")
-
-
-def replaced(machine: Machine) -> None:
-    """Put another file in the place of the store."""
-    path = machine.store.path
-    shutil.copy(path, path.with_name("other"))
-    os.replace(path, path.with_name("aside"))
-    os.replace(path.with_name("other"), path)
-    machine.start(put, session("big"), "big")
-
-
-@requirement("DUR-4")
-@pytest.mark.parametrize("breaks", [full, replaced])
-def test_a_failed_batch_leaves_memory_as_the_store_is(tmp_path: Path, breaks: Any) -> None:
-    """Everything in flight is lost and says so; what came later rested on it.  Reading goes on."""
-
-    async def work() -> None:
-        machine = await workplace(tmp_path)
-        await machine.has(*ASKED)
-        before, seq = kept(machine.engine.head), machine.engine.seq
-        breaks(machine)
-        machine.start(approvals.resolve, resolving(approval()))
-        machine.start(runs.cancel, "r1")
-        machine.start(put, run(status=RunStatus.COMPLETED))
-        await machine.idle()
-
-        assert machine.log == [
-            ("big", "store_unavailable"),
-            *[("reply", "store_unavailable")] * 3,
-            ("signal", "failed"),
-        ]
-        assert kept(machine.engine.head) == kept(machine.engine.committed) == before
-        assert machine.engine.seq == seq
-        assert machine.reader.get(Approval, "a1") == approval()
-        assert machine.engine.look(lambda tx, _: tx.need(Run, "r1", "run"), None) == run()
-
-    story(work())
-
-
-@requirement("DUR-4", "DUR-5")
-@pytest.mark.parametrize("breaks", [full, replaced])
-def test_a_store_that_refused_is_refused_at_once_until_a_probe_succeeds(tmp_path: Path, breaks: Any) -> None:
-    """Then the journal goes on without a hole."""
-
-    async def work() -> None:
-        machine = await workplace(tmp_path)
-        seq = machine.engine.seq
-        breaks(machine)
-        await machine.idle()
-        machine.log.clear()
-        machine.start(sessions.rename, titled(1))
-        assert machine.log == [("reply", "store_unavailable")]
-
-        if breaks is replaced:
-            machine.engine._probe()
-            await machine.engine.on_writer(lambda store: None)
-            await asyncio.sleep(0)
-            assert machine.engine.problem is not None
-            os.replace(tmp_path / "aside", machine.store.path)
-        machine.engine._probe()
-        while machine.engine.problem is not None:
-            await machine.engine.on_writer(lambda store: None)
-        assert machine.log[1:] == [("signal", "recovered")]
-        assert (await machine.engine.run(sessions.rename, titled(2))).seq == seq + 1
-
-    story(work())
-
-
-@requirement("DUR-6")
-def test_a_commit_that_reported_an_error_and_happened_is_a_commit(tmp_path: Path) -> None:
-    """The file is looked at before anything is said."""
-
-    async def work() -> None:
-        machine = await workplace(tmp_path)
-        machine.store.breaks_after = sqlite3.OperationalError("disk I/O error")
-        for n in range(2):
-            machine.start(sessions.rename, titled(n))
-        await machine.idle()
-
-        assert [reply.session.title for reply in machine.said("reply")] == ["Title 0", "Title 1"]
-        assert [one.event.session.title for one in machine.said("event")] == ["Title 0", "Title 1"]
-        assert (machine.engine.problem, machine.said("signal")) == (None, [])
-        assert machine.reader.get(SessionHead, "s1") == machine.engine.committed.get(SessionHead, "s1")
-
-    story(work())
-
-
-@requirement("DUR-4")
-def test_a_writer_that_breaks_down_is_a_store_that_refuses(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged, and nobody is told more than that."""
-
-    async def work() -> None:
-        machine = await workplace(tmp_path)
-        machine.store.breaks_with = ZeroDivisionError("secret")
-        with pytest.raises(StoreUnavailable) as caught, caplog.at_level(logging.CRITICAL):
-            await machine.engine.run(sessions.rename, titled(1))
-
-        assert caught.value.data == {"why": "internal"}
-        assert "secret" not in caught.value.message
-        assert machine.engine.head.get(SessionHead, "s1") == session()
-
-    story(work())
-
-
 @requirement("DUR-2")
 def test_a_row_that_nobody_keeps_is_seen_on_its_way_to_the_disk(tmp_path: Path) -> None:
     """A use case that comes next finds the run ended, not running and not gone."""
@@ -275,10 +142,10 @@ def test_a_row_that_nobody_keeps_is_seen_on_its_way_to_the_disk(tmp_path: Path) 
         machine = await workplace(tmp_path)
         await machine.has(*ASKED)
         await machine.holds_the_disk()
-        machine.start(runs.end, runs.EndRun(run().id, _failed()))
+        machine.start(runs.end, runs.EndRun(run().id, FAILED))
         seen: list[Any] = []
         machine.start(lambda tx, _: seen.append(tx.get(Run, "r1")), None)
-        machine.start(lambda tx, _: seen.append(tx.get(TimelineEvent, "t1")), None)
+        machine.start(lambda tx, _: seen.append(tx.get(TimelineEvent, "t9")), None)
         await machine.idle()
 
         assert [one.status.value for one in seen] == ["error", "completed"]
@@ -287,7 +154,98 @@ def test_a_row_that_nobody_keeps_is_seen_on_its_way_to_the_disk(tmp_path: Path) 
     story(work())
 
 
-def _failed() -> Any:
-    from eryxd.core.settle import FAILED
+@requirement("DUR-7")
+def test_too_many_changes_in_flight_are_busy(tmp_path: Path) -> None:
+    """The disk has stopped; whoever may wait does, and what the daemon itself must record is never refused."""
 
-    return FAILED
+    async def work() -> None:
+        machine = await workplace(tmp_path)
+        await machine.holds_the_disk()
+        for _ in range(MAX_IN_FLIGHT - 1):
+            machine.start(lambda tx, _: None, None, "looked")
+        with pytest.raises(Busy) as caught:
+            await machine.engine.run(sessions.rename, titled(1))
+        assert caught.value.data == {"retry_ms": 200}
+        assert machine.engine.head.get(SessionHead, "s1") == session()
+
+        persisting = asyncio.ensure_future(machine.engine.persist(sessions.rename, titled(2)))
+        await asyncio.sleep(0)
+        await machine.idle()
+        assert (await persisting).session.title == "Title 2"
+        assert len(machine.said("looked")) == MAX_IN_FLIGHT - 1
+
+    story(work())
+
+
+@requirement("DUR-2")
+def test_looking_changes_nothing_and_sees_only_what_is_durable(tmp_path: Path) -> None:
+    """What is in flight could still be lost."""
+
+    async def work() -> None:
+        machine = await workplace(tmp_path)
+        await machine.holds_the_disk()
+        machine.start(sessions.rename, titled(1))
+        seen = machine.engine.look(sessions.rename, titled(2))
+        assert seen.session.title == "Title 2"
+        assert machine.engine.committed.get(SessionHead, "s1") == session()
+
+        await machine.idle()
+        assert machine.engine.committed.get(SessionHead, "s1") == machine.engine.head.get(SessionHead, "s1")
+        assert machine.said("reply")[0].session.title == "Title 1"
+
+    story(work())
+
+
+@requirement("DUR-8", "APR-9")
+def test_a_decision_that_was_answered_outlives_the_process(tmp_path: Path) -> None:
+    """So do the numbers: neither events nor records use one twice."""
+
+    async def work() -> None:
+        machine = await workplace(tmp_path)
+        await machine.has(*ASKED)
+        resolved = await machine.engine.run(approvals.resolve, resolving(approval()))
+        number = machine.engine.next_number()
+        await machine.engine.run(put, session("s2"))
+        seq = machine.engine.seq
+        await machine.dies()
+
+        again = Machine(tmp_path)
+        assert again.engine.committed.get(Approval, "a1") is None
+        decided = again.reader.get(Approval, "a1")
+        assert decided is not None
+        assert brief(decided) == resolved.approval
+        assert again.engine.next_number() > number
+        assert (again.engine.seq, kept(again.engine.head)) == (seq, kept(machine.engine.committed))
+        assert (await again.engine.run(sessions.rename, titled(1))).seq == seq + 1
+
+    story(work())
+
+
+@requirement("DUR-8")
+@pytest.mark.parametrize("is_sound", [True, False])
+def test_closing_commits_what_is_in_flight_and_remembers_a_good_end(tmp_path: Path, is_sound: bool) -> None:
+    """The next start need not check a store that was closed in good order and found sound."""
+
+    async def work() -> None:
+        machine = await workplace(tmp_path)
+        await machine.engine.on_writer(lambda store: store.mark_clean(False))
+        machine.start(sessions.rename, titled(1))
+        await machine.engine.close(is_sound)
+        machine.reader.close()
+
+        again = Machine(tmp_path)
+        assert again.store.meta("clean") == str(int(is_sound))
+        assert again.engine.head.get(SessionHead, "s1") == machine.engine.committed.get(SessionHead, "s1")
+        assert machine.said("reply")[0].session.title == "Title 1"
+
+    story(work())
+
+
+@requirement("APR-9")
+@pytest.mark.parametrize("noun", ID_LETTERS)
+def test_ids_are_a_kind_letter_and_random_base32(noun: str) -> None:
+    """They say nothing about order."""
+    made = {clock.new_id(noun) for _ in range(100)}
+
+    assert len(made) == 100
+    assert all(re.fullmatch(ID_LETTERS[noun] + "[a-z2-7]{16}", one) for one in made)
