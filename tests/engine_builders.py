@@ -64,9 +64,9 @@ class HeldStore(Store):
 class Machine:
     """An engine in a folder.  `log` has what was released, in order: events, effects, replies, signals."""
 
-    def __init__(self, folder: Path, world: World | None = None) -> None:
+    def __init__(self, folder: Path, world: World | None = None, opens: type[HeldStore] = HeldStore) -> None:
         self.world = world or World()
-        self.store = HeldStore(folder)
+        self.store = opens(folder)
         self.reader = Reader(self.store.path)
         self.engine = Engine(self.store, self.reader.get, self._context)
         self.log: list[tuple[str, Any]] = []

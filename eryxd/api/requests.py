@@ -22,6 +22,9 @@ from eryxd.domain.ids import (
 from eryxd.domain.pattern import Agent, Availability, Mode
 from eryxd.domain.policy import ApprovalPolicy
 
+ID: Final = Meta(max_length=256)
+"""Of every identifier: ours have 17 characters, a tool's id can be longer.  Errors repeat what they did not find."""
+
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Text = Annotated[str, Meta(max_length=256 * 1024)]
 Note = Annotated[str, Meta(max_length=8 * 1024)]
@@ -54,7 +57,7 @@ class DaemonShutdown(Record, frozen=True, kw_only=True):
 class CapabilitiesOf(Record, frozen=True, kw_only=True):
     """One backend, or all of them."""
 
-    backend: BackendName | UnsetType = UNSET
+    backend: Annotated[BackendName, ID] | UnsetType = UNSET
 
 
 class ProjectsAdd(Record, frozen=True, kw_only=True):
@@ -67,7 +70,7 @@ class ProjectsAdd(Record, frozen=True, kw_only=True):
 class ProjectsRemove(Record, frozen=True, kw_only=True):
     """`confirm` is the number of its sessions, when it has any."""
 
-    project_id: ProjectId
+    project_id: Annotated[ProjectId, ID]
     confirm: Count | UnsetType = UNSET
 
 
@@ -81,7 +84,7 @@ class PatternDraft(Record, frozen=True, kw_only=True):
     name: Annotated[str, Meta(max_length=200)]
     mode: Mode
     agents: tuple[Agent, ...]
-    id: PatternId | UnsetType = UNSET
+    id: Annotated[PatternId, ID] | UnsetType = UNSET
     description: Text = ""
     approval_policy: ApprovalPolicy | UnsetType = UNSET
     max_iterations: int = 5
@@ -103,33 +106,33 @@ class PatternsSave(Record, frozen=True, kw_only=True):
 class PatternsGet(Record, frozen=True, kw_only=True):
     """One pattern."""
 
-    pattern_id: PatternId
+    pattern_id: Annotated[PatternId, ID]
 
 
 class PatternsCopy(Record, frozen=True, kw_only=True):
     """A new pattern like an old one."""
 
-    pattern_id: PatternId
+    pattern_id: Annotated[PatternId, ID]
     name: Name | UnsetType = UNSET
 
 
 class PatternsFavorite(Record, frozen=True, kw_only=True):
     """Mark or unmark."""
 
-    pattern_id: PatternId
+    pattern_id: Annotated[PatternId, ID]
     is_favorite: bool
 
 
 class ToolsList(Record, frozen=True, kw_only=True):
     """The whole catalog, or what one session is offered."""
 
-    session_id: SessionId | UnsetType = UNSET
+    session_id: Annotated[SessionId, ID] | UnsetType = UNSET
 
 
 class SessionsList(Record, frozen=True, kw_only=True):
     """Newest change first; pinned ones before all.  `cursor` comes from the page before."""
 
-    project_id: ProjectId | UnsetType = UNSET
+    project_id: Annotated[ProjectId, ID] | UnsetType = UNSET
     archived: bool = False
     limit: Limit = PAGE
     cursor: str | UnsetType = UNSET
@@ -138,42 +141,42 @@ class SessionsList(Record, frozen=True, kw_only=True):
 class SessionsGet(Record, frozen=True, kw_only=True):
     """One session."""
 
-    session_id: SessionId
+    session_id: Annotated[SessionId, ID]
 
 
 class SessionsCreate(Record, frozen=True, kw_only=True):
     """A session of a project (default: the scratchpad) with a pattern."""
 
-    pattern_id: PatternId
-    project_id: ProjectId | UnsetType = UNSET
+    pattern_id: Annotated[PatternId, ID]
+    project_id: Annotated[ProjectId, ID] | UnsetType = UNSET
     title: Name | UnsetType = UNSET
 
 
 class SessionsRename(Record, frozen=True, kw_only=True):
     """Give it a title of your own."""
 
-    session_id: SessionId
+    session_id: Annotated[SessionId, ID]
     title: Name
 
 
 class SessionsPin(Record, frozen=True, kw_only=True):
     """Pin or unpin."""
 
-    session_id: SessionId
+    session_id: Annotated[SessionId, ID]
     is_pinned: bool
 
 
 class SessionsArchive(Record, frozen=True, kw_only=True):
     """Archive or bring back."""
 
-    session_id: SessionId
+    session_id: Annotated[SessionId, ID]
     is_archived: bool
 
 
 class SessionsDelete(Record, frozen=True, kw_only=True):
     """Delete it with its runs and messages.  `remove_folder` also removes a scratchpad session's folder."""
 
-    session_id: SessionId
+    session_id: Annotated[SessionId, ID]
     remove_folder: bool = False
 
 
@@ -188,21 +191,21 @@ class SessionsSearch(Record, frozen=True, kw_only=True):
 class SessionsUpdateTooling(Record, frozen=True, kw_only=True):
     """Which provider entries the session is offered."""
 
-    session_id: SessionId
+    session_id: Annotated[SessionId, ID]
     tooling: dict[str, tuple[str, ...]]
 
 
 class SessionsUpdateApprovalSettings(Record, frozen=True, kw_only=True):
     """An absent list clears the override; an empty one approves nothing by itself."""
 
-    session_id: SessionId
-    auto_approved_tool_names: tuple[ToolId, ...] | UnsetType = UNSET
+    session_id: Annotated[SessionId, ID]
+    auto_approved_tool_names: tuple[Annotated[ToolId, ID], ...] | UnsetType = UNSET
 
 
 class MessagesSend(Record, frozen=True, kw_only=True):
     """Start a run.  `plan` is the absolute path of a plan for agents of the replay backend (BKD-4)."""
 
-    session_id: SessionId
+    session_id: Annotated[SessionId, ID]
     content: Text
     plan: Annotated[str, Meta(max_length=4096)] | UnsetType = UNSET
 
@@ -210,7 +213,7 @@ class MessagesSend(Record, frozen=True, kw_only=True):
 class MessagesList(Record, frozen=True, kw_only=True):
     """The transcript, oldest first.  `before` is a cursor to older messages."""
 
-    session_id: SessionId
+    session_id: Annotated[SessionId, ID]
     limit: Limit = PAGE
     cursor: str | UnsetType = UNSET
 
@@ -218,13 +221,13 @@ class MessagesList(Record, frozen=True, kw_only=True):
 class RunsGet(Record, frozen=True, kw_only=True):
     """One run."""
 
-    run_id: RunId
+    run_id: Annotated[RunId, ID]
 
 
 class RunsList(Record, frozen=True, kw_only=True):
     """Newest first, of one session or of all."""
 
-    session_id: SessionId | UnsetType = UNSET
+    session_id: Annotated[SessionId, ID] | UnsetType = UNSET
     limit: Limit = PAGE
     cursor: str | UnsetType = UNSET
 
@@ -232,14 +235,14 @@ class RunsList(Record, frozen=True, kw_only=True):
 class RunsWait(Record, frozen=True, kw_only=True):
     """Answer when the run has ended, or after `timeout_s` with the run as it is."""
 
-    run_id: RunId
+    run_id: Annotated[RunId, ID]
     timeout_s: Annotated[float, Meta(ge=0, le=86400)] = 3600.0
 
 
 class ApprovalsList(Record, frozen=True, kw_only=True):
     """What waits, oldest first; or with `resolved`, what was decided, newest first."""
 
-    session_id: SessionId | UnsetType = UNSET
+    session_id: Annotated[SessionId, ID] | UnsetType = UNSET
     resolved: bool = False
     limit: Limit = PAGE
     cursor: str | UnsetType = UNSET
@@ -248,21 +251,21 @@ class ApprovalsList(Record, frozen=True, kw_only=True):
 class ApprovalsGet(Record, frozen=True, kw_only=True):
     """One approval, with what it would show and store."""
 
-    approval_id: ApprovalId
+    approval_id: Annotated[ApprovalId, ID]
 
 
 class ApprovalsContent(Record, frozen=True, kw_only=True):
     """The whole content behind an approval, from a byte offset."""
 
-    approval_id: ApprovalId
+    approval_id: Annotated[ApprovalId, ID]
     offset: Count = 0
 
 
 class ApprovalsResolve(Record, frozen=True, kw_only=True):
     """Decide.  `digest` is compared when given; `remember` adds the tool to the session's list."""
 
-    session_id: SessionId
-    approval_id: ApprovalId
+    session_id: Annotated[SessionId, ID]
+    approval_id: Annotated[ApprovalId, ID]
     decision: ApprovalStatus
     note: Note | UnsetType = UNSET
     digest: str | UnsetType = UNSET
@@ -272,7 +275,7 @@ class ApprovalsResolve(Record, frozen=True, kw_only=True):
 class TimelineGet(Record, frozen=True, kw_only=True):
     """A run's events in order."""
 
-    run_id: RunId
+    run_id: Annotated[RunId, ID]
     limit: Limit = 1000
     cursor: str | UnsetType = UNSET
 
@@ -281,7 +284,7 @@ class EventsSubscribe(Record, frozen=True, kw_only=True):
     """`since` replays the journal after that seq, then goes on live; `epoch` guards against another store."""
 
     topics: tuple[str, ...] | UnsetType = UNSET
-    session_id: SessionId | UnsetType = UNSET
+    session_id: Annotated[SessionId, ID] | UnsetType = UNSET
     since: Count | UnsetType = UNSET
     epoch: str | UnsetType = UNSET
 

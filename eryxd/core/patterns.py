@@ -21,14 +21,15 @@ def save(tx: Tx, request: ask.PatternsSave) -> out.PatternChanged:
     """Create a pattern, or change one whose revision the client has read."""
     draft = request.pattern
     old = None if draft.id is UNSET else tx.get(Pattern, draft.id)
+    if old is not None:
+        # First: what is wrong with a stale draft may only be that it is stale.
+        _refuse_stale(draft, old)
     pattern = _from_draft(tx, draft, old)
     found = _all_problems(tx, pattern, draft, old)
     if found:
         raise Invalid("The pattern cannot be saved: " + "; ".join(found), problems=found)
-    if old is not None:
-        _refuse_stale(draft, old)
-        if old.is_builtin:
-            _refuse_builtin_changes(pattern, old)
+    if old is not None and old.is_builtin:
+        _refuse_builtin_changes(pattern, old)
     return _store(tx, pattern, old)
 
 

@@ -5,7 +5,8 @@ Law: the guard stands before everything else, once, here; every method of the ta
 
 import asyncio
 import logging
-from collections import OrderedDict
+import time
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
@@ -96,6 +97,10 @@ ON_CONNECTION: Final = ("hello", "events.subscribe", "events.unsubscribe")
 REFUSALS_REMEMBERED: Final = 256
 """How many refused (process, method) pairs are remembered, so that each is told once and a flood writes little."""
 
+REFUSALS_TOLD: Final = 60
+REFUSALS_WINDOW_S: Final = 60.0
+"""How many refusals are told in how many seconds, whoever made them."""
+
 REPLAY_PATIENCE: Final = 1500
 REPLAY_PAUSE_S: Final = 0.02
 """How long a replay waits for a reader that does not read: 30 s in all, then it is told that it lagged."""
@@ -108,6 +113,7 @@ class Dispatcher:
         self._daemon = daemon
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: OrderedDict[tuple[int, int, str], None] = OrderedDict()
+        self._told_at: deque[float] = deque()
         self._subscriptions: dict[Connection, Subscription] = {}
         """Who wants to hear events, from the request on; the bus knows them only when their replay is over."""
 
@@ -169,7 +175,8 @@ class Dispatcher:
 
     def _tell(self, peer: Peer, method: Method, check: str) -> None:
         key = (peer.pid, peer.start_time, method.name)
-        if key in self._told:
+        now = time.monotonic()
+        if key in self._told or not self._may_tell(now):
             return
         self._told[key] = None
         if len(self._told) > REFUSALS_REMEMBERED:
@@ -185,6 +192,15 @@ class Dispatcher:
         self._daemon.refusals.append(refusal)
         log.warning("refused %s to process %d (%s): %s", method.name, peer.pid, refusal.command, check)
         self._daemon.engine.execute(audit.refuse, refusal, _unheard)
+
+    def _may_tell(self, now: float) -> bool:
+        """Whether there is room for one more refusal: an agent that forks for each try must not fill the journal."""
+        while self._told_at and now - self._told_at[0] > REFUSALS_WINDOW_S:
+            self._told_at.popleft()
+        if len(self._told_at) >= REFUSALS_TOLD:
+            return False
+        self._told_at.append(now)
+        return True
 
     def _session_of(self, pid: int) -> SessionId | None:
         """Say which session's agent a process belongs to, by its ancestors."""

@@ -7,7 +7,7 @@ kind denies; what is said is committed before the backend goes on.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import UNSET
 
@@ -27,9 +27,6 @@ log = logging.getLogger("eryxd.gate")
 
 T = TypeVar("T")
 
-MAX_WAITING: Final = 64
-"""Calls of one run that may wait for their answers.  Each commit shows all of them, so they must not be many."""
-
 
 class RunHandle:
     """What the daemon keeps of a running run besides its record."""
@@ -42,8 +39,6 @@ class RunHandle:
         self.seen_calls: set[str] = set()
         self.said: list[tuple[RunAgent, str]] = []
         self.ended: asyncio.Future[Run] = asyncio.get_running_loop().create_future()
-        self.asking = asyncio.Semaphore(MAX_WAITING)
-        """Held by each call until it is answered; further ones ask later, in their order."""
         self._answers: dict[ApprovalId, asyncio.Future[Answer]] = {}
 
     def answer(self, approval: ApprovalId) -> "asyncio.Future[Answer]":
@@ -83,8 +78,7 @@ class TurnGate:
     async def tool_call(self, call: ToolCall) -> Answer:
         """Ask before a tool runs; waits for a person where the policy says so."""
         try:
-            async with self._handle.asking:
-                answer = await self._ask(call)
+            answer = await self._ask(call)
         except StoreUnavailable:
             return Deny(by=DeniedBy.STORE)
         except EryxError as error:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from eryxd.client.client import RemoteError
+from eryxd.core.approvals import MAX_WAITING
 from tests.e2e.daemon_process import DaemonProcess
 from tests.e2e.stage import ASK, Json, Stage, call, create, resolve, shell
 from tests.requirements import requirement
@@ -363,22 +364,20 @@ def test_settings_cannot_be_changed_while_the_session_runs(stage: Stage) -> None
 
 
 @requirement("APR-3")
-def test_a_flood_of_calls_waits_in_turns(stage: Stage, daemon: DaemonProcess) -> None:
-    """Every commit shows all that waits, so that must not be without end; each call is asked in the end."""
-    count = 300
+def test_a_flood_of_calls_fills_the_queue_and_no_more(stage: Stage, daemon: DaemonProcess) -> None:
+    """What does not fit is denied by rule and recorded; the others still wait for their answers."""
     session_id, watch = stage.session(), stage.watch(topics=["approvals"])
-    run_id = stage.play(session_id, {"calls": [create(f"f{number}") for number in range(count)]})
+    run_id = stage.play(session_id, {"calls": [create(f"f{number}") for number in range(MAX_WAITING + 44)]})
+    asked = watch.approvals(MAX_WAITING)
 
-    most = 0
-    for _ in range(count):
-        asked = watch.approvals(1)[0]
-        most = max(most, stage.client.call("daemon.status")["waiting"])
-        stage.resolve(asked)
+    for one in asked:
+        stage.resolve(one)
 
     assert stage.ended(run_id)["status"] == "completed"
-    assert len(list(stage.folder.iterdir())) == count
-    assert 1 < most <= 64
-    assert sum(path.stat().st_size for path in daemon.stored_files()) < 40_000_000
+    assert len(list(stage.folder.iterdir())) == MAX_WAITING
+    results = [event["result"] for event in stage.timeline(run_id, "tool-call")]
+    assert sum(result.startswith("Denied by a rule") for result in results) == 44
+    assert sum(path.stat().st_size for path in daemon.stored_files()) < 100_000_000
 
 
 def test_approvals_are_listed_in_pages(stage: Stage) -> None:

@@ -364,7 +364,7 @@ def test_a_restored_store_holds_what_the_backup_held(
 @requirement("DUR-24")
 def test_a_first_start_that_is_killed_at_any_moment_can_be_repeated(tmp_path: Path) -> None:
     """The store appears whole or not at all."""
-    for step in range(12):
+    for step in range(9):
         with DaemonProcess(tmp_path, home=tmp_path / f"home-{step}") as daemon:
             kill_when_the_state_has(daemon, step)
             daemon.start()

@@ -87,7 +87,7 @@ class UsersDaemon(DaemonProcess):
 def python(tmp_path_factory: pytest.TempPathFactory) -> Sequence[str]:
     """The start of a command line that runs Python with eryx in reach of every user."""
     if os.getuid() != 0:
-        pytest.skip("only root can be somebody else")
+        pytest.fail("only root can be somebody else")
     library = tmp_path_factory.mktemp("library")
     for package in (ROOT / "eryxd", Path(msgpack.__file__).parent, Path(msgspec.__file__).parent):
         shutil.copytree(package, library / package.name)
@@ -97,7 +97,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Sequence[str]:
         words = ("env", f"PYTHONPATH={library}", "PYTHONDONTWRITEBYTECODE=1", interpreter)
         if Somebody(USER, words, library).python("-c", "import eryxd").returncode == 0:
             return words
-    pytest.skip(f"no {version} here can be run by an ordinary user")
+    pytest.fail(f"no {version} here can be run by an ordinary user")
 
 
 def open_the_way_to(place: Path) -> None:
@@ -177,7 +177,7 @@ def test_an_agent_gains_no_other_user(daemon: UsersDaemon, user: Somebody, tmp_p
     event = play(user, tmp_path, f"{grab} -u")
 
     if outside.stdout.strip() != "0":
-        pytest.skip("the temporary folder allows no such programs")
+        pytest.fail("the temporary folder allows no such programs")
     assert event["result"].strip() == str(USER)
 
 

@@ -31,7 +31,7 @@ def mounted(place: Path, *words: str | Path) -> Path:
     try:
         command("mount", *words, place)
     except subprocess.CalledProcessError as error:
-        pytest.skip(f"nothing can be mounted here: {error.stderr}")
+        pytest.fail(f"nothing can be mounted here: {error.stderr}")
     return place
 
 
