@@ -8,7 +8,16 @@ from typing import Any, Final, NamedTuple
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
-from hypothesis.strategies import DrawFn, booleans, composite, integers, lists as several, sampled_from
+from hypothesis.strategies import (
+    DrawFn,
+    SearchStrategy,
+    booleans,
+    builds,
+    composite,
+    integers,
+    lists as several,
+    sampled_from,
+)
 from msgspec import UNSET
 
 from eryxd.api import requests as ask
@@ -31,27 +40,54 @@ anything: Final = integers(0, 99)
 
 rooms: Final = sampled_from(ROOMS)
 agents: Final = sampled_from((*AGENTS, ""))
-decisions: Final = sampled_from(("approved", "approved", "rejected"))
 lists: Final = sampled_from((None, (), ("edit",), ("view", "shell"), ("gone",)))
 orders: Final = sampled_from(("happens", "happens", "happens, and says no", "fails"))
 scopes: Final = sampled_from(((), None, ("planner",), ("coder",)))
 
 
 class Call(NamedTuple):
-    """What an agent asks for; an empty word is unknown."""
+    """What an agent asks for; an empty word is unknown.  `run` picks one."""
 
+    run: int
     agent: str
     tool: str
     provider: str
     id: str
 
 
+class Words(NamedTuple):
+    """What an agent says.  `run` picks one."""
+
+    run: int
+    agent: str
+    kind: WithheldKind
+
+
+class Verdict(NamedTuple):
+    """What a person decides.  `approval` picks one; `room` is empty for the right one."""
+
+    approval: int
+    decision: str
+    room: str
+    is_as_shown: bool
+    is_kept: bool
+
+
 @composite
 def questions(draw: DrawFn) -> Call:
     """One call, mostly of a tool that is there, by the provider that has always had it."""
-    tool = draw(sampled_from(("view", "view", "edit", "edit", "shell", "gone", "")))
+    tool = draw(sampled_from(("view", "edit", "view", "edit", "shell", "gone", "")))
     provider = draw(sampled_from((f"builtin:{tool}", f"builtin:{tool}", "newcomer", "")))
-    return Call(draw(agents), tool, provider, draw(sampled_from(("c1", "c2"))))
+    return Call(draw(anything), draw(agents), tool, provider, draw(sampled_from(("c1", "c2"))))
+
+
+words: Final = builds(Words, anything, agents, sampled_from(WithheldKind))
+
+
+def verdicts() -> SearchStrategy[Verdict]:
+    """One decision, mostly in the right session and on what was shown."""
+    place, shown = sampled_from(("",) * 6 + ROOMS), sampled_from((True,) * 5 + (False,))
+    return builds(Verdict, anything, sampled_from(("approved", "approved", "rejected")), place, shown, booleans())
 
 
 class Interleaving(Beside):
@@ -87,8 +123,10 @@ class Interleaving(Beside):
         return {one.id for one in self.machine.engine.head.all(Approval)}
 
     def _a_run(self, n: int) -> RunId:
-        """Return one of the latest runs, which may have ended all the same."""
-        return RunId(self.runs[-1 - n % min(len(self.runs), 3)])
+        """Return one that has not ended; now and then any other."""
+        live = [one for one in self.runs if one in self.head.lives]
+        some = live if live and n % 5 else self.runs
+        return RunId(some[n % len(some)])
 
     def _an_approval(self, n: int) -> str:
         """Return one of those that wait; now and then any other."""
@@ -96,6 +134,7 @@ class Interleaving(Beside):
         some = waiting if waiting and n % 4 else self.asked
         return some[n % len(some)]
 
+    @precondition(lambda self: len(self.head.lives) < len(ROOMS))
     @rule(room=rooms)
     def somebody_sends(self, room: str) -> None:
         """A message, which starts a run where none runs."""
@@ -108,12 +147,16 @@ class Interleaving(Beside):
         self.expects(*small.send(self.head, room, "" if made is None else made.id))
 
     @precondition(lambda self: self.runs)
-    @rule(n=anything, calls=several(questions(), min_size=1, max_size=4))
-    def agents_ask(self, n: int, calls: list[Call]) -> None:
-        """Of a run that may have ended."""
-        run = self._a_run(n)
-        for one in calls:
-            self._asks(run, one)
+    @rule(moves=several(questions() | verdicts() | words, min_size=1, max_size=6))
+    def agents_speak_and_ask_and_people_decide(self, moves: list[Call | Words | Verdict]) -> None:
+        """In a run that may have ended; about an approval that may have been decided."""
+        for move in moves:
+            if isinstance(move, Call):
+                self._asks(self._a_run(move.run), move)
+            elif isinstance(move, Words):
+                self._says(self._a_run(move.run), move)
+            elif self.asked:
+                self._decides(self._an_approval(move.approval), move)
 
     def _asks(self, run: RunId, one: Call) -> None:
         wants = call(one.tool or None, one.id, provider=one.provider or None)
@@ -128,24 +171,24 @@ class Interleaving(Beside):
         wait = Wait(run, room, one.agent, one.tool, one.provider, one.id)
         self.expects(*small.ask(self.head, self.committed, wait, self.catalog, new))
 
-    @precondition(lambda self: self.asked)
-    @rule(n=anything, elsewhere=integers(0, 5), decision=decisions, unlike=integers(0, 5), keep=booleans())
-    def somebody_decides(self, n: int, elsewhere: int, decision: str, unlike: int, keep: bool) -> None:
-        """Mostly in the right session and on what was shown; perhaps for the second time."""
-        approval = self._an_approval(n)
+    def _says(self, run: RunId, one: Words) -> None:
+        self.texts += 1
+        saying = runs.Saying(run, AgentId(one.agent), one.kind, f"~{self.texts}~")
+        self.does(runs.say, saying, *small.say(self.head, run, one.agent, one.kind.value, saying.content))
+
+    def _decides(self, approval: str, one: Verdict) -> None:
         wait, done = self.head.waits.get(approval), self.head.done.get(approval)
-        room = wait.room if wait else done[0] if done else "s1"
-        room = ROOMS[n % 2] if elsewhere == 0 else room
+        room = one.room or (wait.room if wait else done[0] if done else "s1")
         request = wanted(
             ask.ApprovalsResolve,
             session_id=room,
             approval_id=approval,
-            decision=ApprovalStatus(decision),
-            digest="f" * 64 if unlike == 0 else UNSET,
-            remember="session" if keep else UNSET,
+            decision=ApprovalStatus(one.decision),
+            digest=UNSET if one.is_as_shown else "f" * 64,
+            remember="session" if one.is_kept else UNSET,
         )
-        expected = small.resolve(self.head, approval, room, decision, unlike != 0, keep, self.catalog)
-        self.does(approvals.resolve, request, *expected)
+        facts = (room, one.decision, one.is_as_shown, one.is_kept, self.catalog)
+        self.does(approvals.resolve, request, *small.resolve(self.head, approval, *facts))
 
     @rule(tool=sampled_from(("view", "edit", "shell")), who=sampled_from((("own",), ("own", "newcomer"), ())))
     def a_source_offers(self, tool: str, who: tuple[str, ...]) -> None:
@@ -165,11 +208,13 @@ class Interleaving(Beside):
         self.does(sessions.update_approval_settings, request, *small.update(self.head, room, names, self.catalog))
 
     @precondition(lambda self: self.runs)
-    @rule(n=anything, how=sampled_from(("cancelled", "stopped", "failed")))
+    @rule(n=anything, how=sampled_from(("finished", "cancelled", "stopped", "failed")))
     def a_run_is_ended(self, n: int, how: str) -> None:
-        """Somebody cancels it, what it had started has ended, or its backend broke down."""
+        """Its agents finish, somebody cancels it, what it had started has ended, or its backend broke down."""
         run = self._a_run(n)
-        if how == "cancelled":
+        if how == "finished":
+            self._finishes(run)
+        elif how == "cancelled":
             self.does(runs.cancel, run, *small.cancel(self.head, run))
         elif how == "stopped":
             stopped = small.end(self.head, run, "idle", "cancelled")
@@ -178,20 +223,15 @@ class Interleaving(Beside):
             failed = small.end(self.head, run, "error", "run-failed")
             self.does(runs.end, runs.EndRun(run, FAILED, "It broke."), failed, "ok")
 
-    @precondition(lambda self: self.runs)
-    @rule(n=anything, agent=agents, kind=sampled_from(WithheldKind))
-    def an_agent_says(self, n: int, agent: str, kind: WithheldKind) -> None:
-        """A message, or reasoning."""
-        self.texts += 1
-        run, text = self._a_run(n), f"~{self.texts}~"
-        saying = runs.Saying(run, AgentId(agent), kind, text)
-        self.does(runs.say, saying, *small.say(self.head, run, agent, kind.value, text))
-
-    @precondition(lambda self: self.runs)
+    @precondition(lambda self: any(life.held for life in self.head.lives.values()))
     @rule(n=anything)
-    def the_last_agent_finishes(self, n: int) -> None:
+    def a_response_is_complete(self, n: int) -> None:
         """Perhaps not for the first time."""
-        run, before = self._a_run(n), self._waiting()
+        holding = [run for run, life in self.head.lives.items() if life.held]
+        self._finishes(RunId(holding[n % len(holding)]))
+
+    def _finishes(self, run: RunId) -> None:
+        before = self._waiting()
         self.machine.executes(runs.finish, run)
         new = "".join(self._waiting() - before)
         self.asked += [new] if new else []
@@ -235,7 +275,7 @@ def play(examples: int, steps: int, **more: Any) -> None:
 @requirement("POL-6", "POL-7", "POL-11", "APR-3", "APR-4", "APR-6", "APR-7", "APR-10", "APR-11", "RUN-4", "SES-3")
 def test_any_interleaving_does_what_the_model_says() -> None:
     """The same interleavings in every run."""
-    play(80, 50)
+    play(150, 50)
 
 
 @pytest.mark.soak
