@@ -97,6 +97,7 @@ async def _run(settings: Settings, children: Children) -> None:
     await server.start()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, daemon.request_stop)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, children.child_ended)
     chores = asyncio.create_task(_chores(daemon, settings))
     log.info("ready: process %d, socket %s", os.getpid(), paths.socket_path())
     try:

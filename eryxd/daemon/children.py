@@ -12,6 +12,7 @@ time-out and a few seconds.
 
 import asyncio
 import contextlib
+import logging
 import os
 import secrets
 import signal
@@ -39,11 +40,17 @@ TOKEN_NAME: Final = "SPAWN_ID"
 TERM_GRACE_S: Final = 0.5
 """How long a program that ran out of time may tidy up before it is killed."""
 
+REAP_PAUSE_S: Final = 0.05
+"""Shortest time between two looks for dead that were adopted: a program that forks on and on must not keep us busy."""
+
 PIPE_GRACE_S: Final = 2.0
 """How long output is awaited after a program has ended: something that it left behind may hold the pipe."""
 
 KILLED_PIPE_GRACE_S: Final = 0.5
 """How long output is awaited after the tree was killed: enough to read what is still in the pipe."""
+
+
+log = logging.getLogger("eryxd.children")
 
 
 class Children:
@@ -58,6 +65,7 @@ class Children:
         self._records_dir = records_dir
         self._alive: dict[int, Child] = {}
         self._is_closed = False
+        self._is_reaping = False
         self._spawner = ThreadPoolExecutor(1, "spawner", initializer=mark)
         # Apart from the spawner, so that a tree which is slow to die holds up no other start.
         self._reaper = ThreadPoolExecutor(4, "reaper")
@@ -113,6 +121,8 @@ class Children:
         self._is_closed = True
         self._spawner.shutdown(wait=True)
         process_tree.kill([child.tree for child in list(self._alive.values())])
+        if is_subreaper():
+            process_tree.kill_adopted(self._alive)
 
     def _start(
         self, argv: Sequence[str], cwd: str, environ: dict[str, str], with_input: bool, owner: str
@@ -200,7 +210,31 @@ class Children:
         child.let_go()
         if is_subreaper() and not self._is_closed:
             # In the spawner: there no leader can die between its start and its entry in the list.
-            await loop.run_in_executor(self._spawner, process_tree.reap_adopted, self._alive)
+            await loop.run_in_executor(self._spawner, self._sweep)
+
+    def child_ended(self) -> None:
+        """Reap what was adopted and has died; for SIGCHLD.
+
+        Unreaped, the dead of one program that forks without end would fill the machine's process table.
+        """
+        if not self._is_reaping and not self._is_closed:
+            self._is_reaping = True
+            asyncio.get_running_loop().call_later(REAP_PAUSE_S, self._begin_reaping)
+
+    def _begin_reaping(self) -> None:
+        if not self._is_closed:
+            self._spawner.submit(self._reap)
+
+    def _reap(self) -> None:
+        self._is_reaping = False
+        process_tree.reap_adopted(self._alive)
+
+    def _sweep(self) -> None:
+        """Reap what was adopted; with nothing else running it belongs to nobody, and is killed as well."""
+        if self._alive:
+            process_tree.reap_adopted(self._alive)
+        elif not process_tree.kill_adopted(self._alive):
+            log.error("some of what a program left behind does not die")
 
     def _finish(self, child: Child) -> None:
         if child.end():

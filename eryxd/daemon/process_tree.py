@@ -166,21 +166,42 @@ def send(process: Process, number: signal.Signals) -> None:
 
 
 def reap_adopted(own: Container[int]) -> list[int]:
-    """Reap the dead that this process adopted as a subreaper, and nobody else's children; return their pids.
-
-    `own` are the leaders that somebody here waits for.  An adopted process never was in this session and
-    carries the mark that only our children have; what another part of this process started is therefore left
-    alone.
-    """
-    mine, session = os.getpid(), os.getsid(0)
+    """Reap the dead that this process adopted as a subreaper, and nobody else's children; return their pids."""
     reaped = []
-    for process in every_process():
-        adopted = process.parent == mine and process.session != session and process.pid not in own
-        if not adopted or process.state != "Z":
-            continue
+    for process in _adopted(own):
         # Whoever did start it may wait for it meanwhile.
-        with contextlib.suppress(ChildProcessError, FileNotFoundError):
-            if is_marked(process.pid):
+        with contextlib.suppress(ChildProcessError):
+            if process.state == "Z":
                 os.waitpid(process.pid, os.WNOHANG)
                 reaped.append(process.pid)
     return reaped
+
+
+def kill_adopted(own: Container[int], bound_s: float = KILL_BOUND_S) -> bool:
+    """Kill and reap everything that was adopted: what got away from its tree.  Returns whether all is gone.
+
+    Only for when nothing is running that it could belong to.
+    """
+    deadline = time.monotonic() + bound_s
+    while found := list(_adopted(own)):
+        for process in found:
+            send(process, signal.SIGKILL)
+        reap_adopted(own)
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(FIRST_PAUSE_S)
+    return True
+
+
+def _adopted(own: Container[int]) -> Iterator[Process]:
+    """Yield the children that this process did not start.  `own` are the leaders that somebody here waits for.
+
+    An adopted process never was in this session and carries the mark that only our children have; what another
+    part of this process started is therefore left alone.
+    """
+    mine, session = os.getpid(), os.getsid(0)
+    for process in every_process():
+        if process.parent == mine and process.session != session and process.pid not in own:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if is_marked(process.pid):
+                    yield process

@@ -370,34 +370,3 @@ def test_a_record_of_another_start_or_another_boot_kills_nobody(tmp_path: Path) 
 
         assert (killed, is_alive(innocent.pid), list(records_dir.iterdir())) == ([], True, [])
         innocent.kill()
-
-
-SUBREAPER = """
-import asyncio, os, subprocess, sys, time
-from pathlib import Path
-from eryxd.daemon import process_tree
-from eryxd.daemon.children import Children, become_subreaper
-from eryxd.daemon.marks import is_marked
-
-async def main():
-    become_subreaper()
-    children = Children(Path(sys.argv[1]))
-    other = subprocess.Popen(["/bin/sh", "-c", "exit 7"], start_new_session=not is_marked("self"))
-    os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
-    orphans = "for i in 1 2 3; do (setsid sh -c 'exit 0' &) ; (setsid sleep 1000 &) ; done; exit 3"
-    result = await children.run(["/bin/sh", "-c", orphans], cwd="/", timeout_s=60, limit_bytes=100)
-    ours = [process for process in process_tree.every_process() if process.parent == os.getpid()]
-    print(result.exit_status, [process.pid for process in ours] == [other.pid], other.wait())
-    children.close()
-
-asyncio.run(main())
-"""
-
-
-@requirement("CHD-5")
-def test_a_subreaper_reaps_what_it_adopted_and_nobody_elses_children(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SUBREAPER, str(tmp_path / "records")], check=True, capture_output=True, timeout=30
-    )
-
-    assert done.stdout == b"3 True 7\n"
