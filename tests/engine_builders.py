@@ -40,17 +40,16 @@ class HeldStore(Store):
         self.breaks_with: BaseException | None = None
         self.breaks_after: BaseException | None = None
 
-    def commit(self, batch: Sequence[Written], number: int) -> list[list[bytes]]:
+    def commit(self, batch: Sequence[Written], number: int) -> None:
         """Commit when it is allowed; `commits` counts the changes of each batch."""
         self.reached.set()
         assert self.may_write.wait(WAIT_S)
         self.commits.append(len(batch))
         if self.breaks_with is not None:
             raise self.breaks_with
-        bodies = super().commit(batch, number)
+        super().commit(batch, number)
         if self.breaks_after is not None:
             raise self.breaks_after
-        return bodies
 
     def fill(self) -> None:
         """Let the file grow no more: the next write that needs a page meets a full disk.

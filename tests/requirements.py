@@ -99,6 +99,7 @@ RULES: Final[dict[str, str]] = {
     "GRD-1": "an agent gets only open methods; refusals are journalled and told",
     "GRD-2": "a flood of refusals is told once per process and method",
     "GRD-3": "the guard can be turned off in the configuration",
+    "GRD-4": "agents together get few connections, so that their person always gets in",
     "PKG-1": "each dependency has its own line, is named once, and is explained in ADR 1; typer stays below 0.29",
     "PKG-2": "console scripts and plugin entry points resolve; versions, licence and Python bound agree",
     "PKG-3": "the tree has the documented layout and holds nothing made by tools or tied to one machine",

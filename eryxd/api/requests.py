@@ -20,7 +20,7 @@ from eryxd.domain.ids import (
     ToolId,
 )
 from eryxd.domain.pattern import Agent, Availability, Mode
-from eryxd.domain.policy import ApprovalPolicy
+from eryxd.domain.policy import MAX_AGENTS, MAX_TOOL_NAMES, ApprovalPolicy
 
 ID: Final = Meta(max_length=256)
 """Of every identifier: ours have 17 characters, a tool's id can be longer.  Errors repeat what they did not find."""
@@ -83,7 +83,7 @@ class PatternDraft(Record, frozen=True, kw_only=True):
 
     name: Annotated[str, Meta(max_length=200)]
     mode: Mode
-    agents: tuple[Agent, ...]
+    agents: Annotated[tuple[Agent, ...], Meta(max_length=MAX_AGENTS)]
     id: Annotated[PatternId, ID] | UnsetType = UNSET
     description: Text = ""
     approval_policy: ApprovalPolicy | UnsetType = UNSET
@@ -199,7 +199,9 @@ class SessionsUpdateApprovalSettings(Record, frozen=True, kw_only=True):
     """An absent list clears the override; an empty one approves nothing by itself."""
 
     session_id: Annotated[SessionId, ID]
-    auto_approved_tool_names: tuple[Annotated[ToolId, ID], ...] | UnsetType = UNSET
+    auto_approved_tool_names: (
+        Annotated[tuple[Annotated[ToolId, ID], ...], Meta(max_length=MAX_TOOL_NAMES)] | UnsetType
+    ) = UNSET
 
 
 class MessagesSend(Record, frozen=True, kw_only=True):

@@ -87,7 +87,8 @@ class Replay:
             )
         path = await asyncio.to_thread(plans.find, agent.model, self._plans_dir)
         text = await asyncio.to_thread(plans.read, path)
-        if not any(plans.parse(text, str(path)).steps_of(agent)):
+        plan = await asyncio.to_thread(plans.parse, text, str(path))
+        if not any(plan.steps_of(agent)):
             raise BackendFailed(f"The plan {path} has no step for the agent {agent.name}.", place=str(path))
         return text
 
@@ -98,7 +99,8 @@ class Replay:
         """
         if turn.input is UNSET:
             raise BackendFailed("The plan's text was not kept with the run.")
-        plan = plans.parse(turn.input, str(turn.agent.model or ""))
+        # In a thread, as every parsing: a plan can be made that takes the parser seconds.
+        plan = await asyncio.to_thread(plans.parse, turn.input, str(turn.agent.model or ""))
         player = _Player(turn, gate)
         for number, step in plan.steps_of(turn.agent):
             await player.play(number, step)

@@ -16,7 +16,7 @@ from eryxd.core.change import Tx, effective_policy, live_run, offers_of, pending
 from eryxd.domain.errors import Invalid, SessionRunning
 from eryxd.domain.ids import SessionId, ToolId
 from eryxd.domain.pattern import Pattern
-from eryxd.domain.policy import ApprovalSettings, normalise_names
+from eryxd.domain.policy import MAX_HINTS, ApprovalSettings, normalise_names
 from eryxd.domain.session import (
     SCRATCHPAD,
     UNTITLED,
@@ -208,10 +208,10 @@ def current_list(tx: Tx, head: SessionHead) -> tuple[ToolId, ...]:
 def unknown_tools(tx: Tx, names: Iterable[ToolId], where: str) -> list[str]:
     """Name the ids that the catalog does not have, all at once, each with what may have been meant (VAL-1)."""
     catalog = tx.context.catalog
-    found = []
+    found: list[str] = []
     for name in names:
         if name not in catalog:
-            near = get_close_matches(name, list(catalog), n=1)
+            near = get_close_matches(name, list(catalog), n=1) if len(found) < MAX_HINTS else []
             hint = f"; did you mean {near[0]!r}?" if near else ""
             found.append(f"{where}: there is no tool {name!r}{hint}")
     return found

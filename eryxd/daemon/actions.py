@@ -1,5 +1,6 @@
 """Calls that have to wait for something outside before, or after, they change the state."""
 
+import asyncio
 import os
 import shutil
 from pathlib import Path
@@ -64,7 +65,7 @@ async def delete_session(daemon: Daemon, caller: Caller, request: ask.SessionsDe
     await daemon.runs.end_session(head.id)
     ended = await daemon.engine.run(session_rules.delete, request, caller=caller)
     if request.remove_folder and head.project_id == SCRATCHPAD:
-        shutil.rmtree(daemon.scratch_dir / head.id, ignore_errors=True)
+        await asyncio.to_thread(shutil.rmtree, daemon.scratch_dir / head.id, ignore_errors=True)
     return ended
 
 

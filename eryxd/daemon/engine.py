@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from eryxd.api.events import Event
 from eryxd.core.change import TABLES, Change, Context, Effect, Key, State, Stored, Tx
-from eryxd.daemon.store import Store, Written, encoded
+from eryxd.daemon.store import Store, Written, written
 from eryxd.domain.errors import Busy, EryxError, StoreUnavailable
 from eryxd.domain.ids import Record
 
@@ -30,6 +30,8 @@ BUSY_WAIT_S: Final = 0.2
 PROBE_S: Final = 5.0
 """How often a store that refused is tried again."""
 
+_NOTHING: Final = Change((), (), (), (), None)
+
 _ABSENT: Final = object()
 """Tells a tombstone (None) from no entry at all."""
 
@@ -41,8 +43,7 @@ Outcome = Callable[[Any, EryxError | None], None]
 class Flight(NamedTuple):
     """A computed change on its way to the disk, or an error that waits for what it rests on."""
 
-    change: Change
-    first_seq: int
+    written: Written
     done: Outcome
     error: EryxError | None = None
 
@@ -114,7 +115,7 @@ class Engine:
             return
         tx = self._tx(facts)
         try:
-            reply = use_case(tx, request)
+            one = self._numbered(tx.finish(use_case(tx, request)))
         except EryxError as error:
             tx.rollback()
             self._refuse(error, done)
@@ -122,7 +123,7 @@ class Engine:
         except BaseException:
             tx.rollback()
             raise
-        self._accept(tx.finish(reply), done)
+        self._accept(one, done)
 
     def look(self, use_case: Callable[[Tx, Any], T], request: Any, **facts: Any) -> T:
         """Compute a use case that only looks, on what is durable; whatever it puts is taken back."""
@@ -177,23 +178,26 @@ class Engine:
 
     def _refuse(self, error: EryxError, done: Outcome) -> None:
         if self._waiting or self._writing:
-            self._waiting.append(Flight(Change((), (), (), (), None), self._next_seq, done, error))
+            self._waiting.append(Flight(Written(_NOTHING, self._next_seq, (), ()), done, error))
             self._kick()
         else:
             done(None, error)
 
-    def _accept(self, change: Change, done: Outcome) -> None:
-        first = self._next_seq
-        self._next_seq += len(change.events)
+    def _numbered(self, change: Change) -> Written:
         if "seq" in getattr(change.reply, "__struct_fields__", ()):
-            change = change._replace(reply=replace(change.reply, seq=self._next_seq - 1))
-        for record in change.puts:
+            last = self._next_seq + len(change.events) - 1
+            change = change._replace(reply=replace(change.reply, seq=last))
+        return written(change, self._next_seq)
+
+    def _accept(self, one: Written, done: Outcome) -> None:
+        self._next_seq += len(one.bodies)
+        for record in one.change.puts:
             kind = type(record)
             if not TABLES[kind].keep(record):
                 self._departed[kind, TABLES[kind].key(record)] = record
-        for kind, key in change.deletes:
+        for kind, key in one.change.deletes:
             self._departed[kind, key] = None
-        self._waiting.append(Flight(change, first, done))
+        self._waiting.append(Flight(one, done))
         self._kick()
 
     def _kick(self) -> None:
@@ -206,28 +210,21 @@ class Engine:
     def _write(self) -> None:
         self._kicked = False
         self._writing, self._waiting = self._waiting, []
-        batch = [
-            Written(flight.change, flight.first_seq)
-            for flight in self._writing
-            if flight.change.puts or flight.change.deletes or flight.change.events
-        ]
+        batch = [flight.written for flight in self._writing if not flight.written.is_empty]
         if not batch:
-            self._land([])
+            self._land()
             return
         loop = asyncio.get_running_loop()
         # Not `run_in_executor`: its second future and its extra turn of the loop are a tenth of a commit.
         future = self._writer.submit(self._commit, batch, self._number)
         future.add_done_callback(lambda written: loop.call_soon_threadsafe(self._written, written))
 
-    def _commit(self, batch: list[Written], number: int) -> list[list[bytes]]:
+    def _commit(self, batch: list[Written], number: int) -> None:
         try:
-            return self._store.commit(batch, number)
+            self._store.commit(batch, number)
         except (sqlite3.Error, OSError) as error:
             if self._happened_after_all():
-                return [
-                    [encoded(event, written.first_seq + n) for n, event in enumerate(written.change.events)]
-                    for written in batch
-                ]
+                return
             raise StoreUnavailable(f"The disk refused: {error}.", why=str(error)) from error
 
     def _happened_after_all(self) -> bool:
@@ -237,35 +234,34 @@ class Engine:
         except (sqlite3.Error, OSError):
             return False
 
-    def _written(self, future: Future[list[list[bytes]]]) -> None:
+    def _written(self, future: Future[None]) -> None:
         error = future.exception()
         if error is None:
             self._batches += 1
-            self._land(future.result())
+            self._land()
             return
         if not isinstance(error, StoreUnavailable):
             log.error("the writer broke down", exc_info=error)
             error = StoreUnavailable(f"The writer broke down: {type(error).__name__}.", why="internal")
         self._lose(error)
 
-    def _land(self, bodies: list[list[bytes]]) -> None:
+    def _land(self) -> None:
         """Move the batch to committed, then release events, effects and replies, in order, in this one callback."""
         landed, self._writing = self._writing, []
-        remaining = iter(bodies)
         announced: list[Announced] = []
         effects: list[Effect] = []
         for flight in landed:
-            self._make_durable(flight.change)
-            if flight.change.puts or flight.change.deletes or flight.change.events:
-                numbered = zip(flight.change.events, next(remaining), strict=True)
-                announced += (Announced(event, flight.first_seq + n, body) for n, (event, body) in enumerate(numbered))
-            effects += flight.change.effects
-            self.seq = max(self.seq, flight.first_seq + len(flight.change.events) - 1)
+            one = flight.written
+            self._make_durable(one.change)
+            numbered = zip(one.change.events, one.bodies, strict=True)
+            announced += (Announced(event, one.first_seq + n, body) for n, (event, body) in enumerate(numbered))
+            effects += one.change.effects
+            self.seq = max(self.seq, one.first_seq + len(one.bodies) - 1)
         if self._listener is not None:
             self._listener.events(announced)
             self._listener.effects(effects)
         for flight in landed:
-            flight.done(None if flight.error else flight.change.reply, flight.error)
+            flight.done(None if flight.error else flight.written.change.reply, flight.error)
         self._next_batch()
 
     def _make_durable(self, change: Change) -> None:
@@ -291,7 +287,7 @@ class Engine:
         self._writing, self._waiting = [], []
         self._departed.clear()
         for flight in lost:
-            self._take_back(flight.change)
+            self._take_back(flight.written.change)
         self._next_seq = self.seq + 1
         self.problem = str(error.data.get("why", error.message))
         log.error("the store takes no writes: %s", self.problem)

@@ -30,7 +30,8 @@ PAGE_BYTES: Final = 4 * 1024 * 1024
 """A page ends early when its rows add up to this: a reply has to fit into one frame."""
 
 JOURNAL_PAGE: Final = 500
-"""Rows of the journal that are replayed at a time."""
+JOURNAL_PAGE_BYTES: Final = 1024 * 1024
+"""How much of the journal is replayed at a time; a subscriber that does not read holds one page."""
 
 
 class JournalRow(NamedTuple):
@@ -131,7 +132,13 @@ class History:
         def work(db: sqlite3.Connection) -> list[JournalRow]:
             newest = int(db.execute("SELECT value FROM meta WHERE key = 'seq'").fetchone()[0])
             sql = "SELECT seq, topic, session_id, body FROM journal WHERE seq > ? ORDER BY seq LIMIT ?"
-            rows = [JournalRow(*row) for row in db.execute(sql, (since, JOURNAL_PAGE))]
+            rows: list[JournalRow] = []
+            size = 0
+            for row in map(JournalRow._make, db.execute(sql, (since, JOURNAL_PAGE))):
+                size += len(row.body)
+                if rows and size > JOURNAL_PAGE_BYTES:
+                    break
+                rows.append(row)
             if since > newest or (since < newest and (not rows or rows[0].seq != since + 1)):
                 raise JournalGap(
                     f"The journal does not reach back to {since}; take a snapshot with workspace.get.", newest=newest

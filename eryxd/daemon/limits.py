@@ -15,6 +15,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     connections: int = 256
     per_peer: int = 32
+    marked: int = 16
+    """Connections of all marked peers together: an agent must not take those of its person."""
     in_flight: int = 64
     incomplete_s: float = 5.0
     frame_bytes: int = MAX_REQUEST_BYTES

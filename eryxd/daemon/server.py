@@ -43,6 +43,7 @@ class Server:
         self._most = _most_connections(limits)
         self._open: set[Connection] = set()
         self._per_peer: Counter[int] = Counter()
+        self._marked = 0
         self._listener: asyncio.Server | None = None
         self._stopping = False
         self._told_full = False
@@ -79,12 +80,14 @@ class Server:
             return refused
         self._open.add(conn)
         self._per_peer[conn.peer.pid] += 1
+        self._marked += bool(conn.peer.marks)
         return None
 
     def forget(self, conn: Connection) -> None:
         """Count a connection out."""
         self._open.discard(conn)
         self._per_peer[conn.peer.pid] -= 1
+        self._marked -= bool(conn.peer.marks)
         if not self._per_peer[conn.peer.pid]:
             del self._per_peer[conn.peer.pid]
         if len(self._open) < self._most // 2:
@@ -103,6 +106,8 @@ class Server:
         if len(self._open) >= self._most:
             self._tell_full()
             return Busy(f"All {self._most} connections are taken.", retry_ms=RETRY_MS)
+        if conn.peer.marks and self._marked >= self.limits.marked:
+            return Busy(f"Agents have {self.limits.marked} connections already.", retry_ms=RETRY_MS)
         if self._per_peer[conn.peer.pid] >= self.limits.per_peer:
             limit = self.limits.per_peer
             return Busy(f"Process {conn.peer.pid} has {limit} connections already.", retry_ms=RETRY_MS)

@@ -10,7 +10,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -18,7 +18,7 @@ from eryxd.api.events import TOPIC, Event
 from eryxd.core.change import Change, Key, R, State, encode
 from eryxd.daemon.rows import COLUMNS, DECODERS, DELETE, DELETE_SESSION, LOADED, LOADED_LIVE, SELECT, UPSERT, key_values
 from eryxd.daemon.schema import APPLICATION_ID, MIGRATIONS
-from eryxd.domain.errors import StoreUnavailable
+from eryxd.domain.errors import Invalid, StoreUnavailable
 from eryxd.domain.ids import Record
 from eryxd.domain.session import Message, SessionHead
 
@@ -37,10 +37,31 @@ _APPLICATION_ID_AT: Final = slice(68, 72)
 
 
 class Written(NamedTuple):
-    """A change on its way to the file: its events are numbered from `first_seq`."""
+    """A change on its way to the file, encoded: a row for each put, and its events, numbered from `first_seq`."""
 
     change: Change
     first_seq: int
+    rows: tuple[tuple[Any, ...], ...]
+    bodies: tuple[bytes, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to write."""
+        return not (self.rows or self.change.deletes or self.bodies)
+
+
+def written(change: Change, first_seq: int) -> Written:
+    """Encode a change, before it joins a batch: what cannot be encoded then fails alone.
+
+    Raises: Invalid -- a text in it has no UTF-8, a number no 64 bits.
+    """
+    try:
+        rows = tuple((*COLUMNS[type(record)].values(record), encode(record)) for record in change.puts)
+        bodies = tuple(encoded(event, first_seq + n) for n, event in enumerate(change.events))
+    except (UnicodeEncodeError, OverflowError, RecursionError, TypeError) as error:
+        problem = f"something in it cannot be stored ({type(error).__name__})"
+        raise Invalid(f"That cannot be recorded: {problem}.", problems=[problem]) from error
+    return Written(change, first_seq, rows, bodies)
 
 
 class Store:
@@ -83,8 +104,8 @@ class Store:
             for state in states:
                 state.put(record)
 
-    def commit(self, batch: Sequence[Written], number: int) -> list[list[bytes]]:
-        """Write a batch as one synced transaction; return each change's encoded events.
+    def commit(self, batch: Sequence[Written], number: int) -> None:
+        """Write a batch as one synced transaction.
 
         Raises: OSError, sqlite3.Error -- the batch is not in the file, unless `holds` says that it is after all.
         """
@@ -92,8 +113,9 @@ class Store:
             raise OSError(f"{self.path} was replaced under the running daemon")
         self._db.execute("BEGIN IMMEDIATE")
         try:
-            bodies = [self._write(written) for written in batch]
-            last = max(written.first_seq + len(written.change.events) - 1 for written in batch)
+            for one in batch:
+                self._write(one)
+            last = max(one.first_seq + len(one.bodies) - 1 for one in batch)
             self._db.execute("UPDATE meta SET value = ? WHERE key = 'seq'", (str(last),))
             self._db.execute("UPDATE meta SET value = ? WHERE key = 'number'", (str(number),))
             self._db.execute("UPDATE meta SET value = CAST(value AS INTEGER) + 1 WHERE key = 'batch'")
@@ -102,25 +124,24 @@ class Store:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
-        return bodies
 
     def batches(self) -> int:
         """Return how many batches the file holds, to learn whether a COMMIT that reported an error happened."""
         return int(self.meta("batch"))
 
-    def _write(self, written: Written) -> list[bytes]:
-        change = written.change
-        for record in change.puts:
-            kind = type(record)
-            row = (*COLUMNS[kind].values(record), encode(record))
-            self._db.execute(UPSERT[kind], row)
-            if kind is Message and record.streaming is not True:  # type: ignore[attr-defined]
-                self._index(record)  # type: ignore[arg-type]
+    def _write(self, one: Written) -> None:
+        change = one.change
+        for record, row in zip(change.puts, one.rows, strict=True):
+            self._db.execute(UPSERT[type(record)], row)
+            if isinstance(record, Message) and record.streaming is not True:
+                self._index(record)
         for kind, key in change.deletes:
             self._db.execute(DELETE[kind], key_values(key))
             if kind is SessionHead:
                 self._delete_session(str(key))
-        return [self._journal(event, written.first_seq + n) for n, event in enumerate(change.events)]
+        for seq, (event, body) in enumerate(zip(change.events, one.bodies, strict=True), one.first_seq):
+            row = (seq, event.at, TOPIC[event.type].value, event.session_id or "", body)
+            self._db.execute("INSERT INTO journal VALUES (?, ?, ?, ?, ?)", row)
 
     def _index(self, message: Message) -> None:
         self._db.execute("DELETE FROM message_text WHERE rowid = ?", (message.number,))
@@ -129,14 +150,6 @@ class Store:
     def _delete_session(self, session: str) -> None:
         for statement in DELETE_SESSION:
             self._db.execute(statement, (session,))
-
-    def _journal(self, event: Event, seq: int) -> bytes:
-        body = encoded(event, seq)
-        session = event.session_id or ""
-        self._db.execute(
-            "INSERT INTO journal VALUES (?, ?, ?, ?, ?)", (seq, event.at, TOPIC[event.type].value, session, body)
-        )
-        return body
 
     def trim_journal(self, keep_events: int, before: str, step: int) -> int:
         """Drop those of the `step` oldest journal rows that are beyond the limits; return how many."""

@@ -16,12 +16,21 @@ Source: POL-1 to POL-11.
 from collections.abc import Collection, Iterable, Mapping, Set
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
 from eryxd.domain.ids import AgentId, ProviderId, Record, ToolId
+
+MAX_AGENTS: Final = 64
+"""Agents of a pattern, rules of a policy, and agents of a rule.  A team that a person can follow has a handful."""
+
+MAX_TOOL_NAMES: Final = 4096
+"""Ids on one list.  Twenty MCP servers offer some hundreds."""
+
+ToolNames = Annotated[tuple[ToolId, ...], Meta(max_length=MAX_TOOL_NAMES)]
+"""An auto-approve list."""
 
 
 class CheckpointKind(StrEnum):
@@ -35,21 +44,21 @@ class CheckpointRule(Record, frozen=True, kw_only=True):
     """One checkpoint; without `agent_ids`, or with an empty list, it covers every agent."""
 
     kind: CheckpointKind
-    agent_ids: tuple[AgentId, ...] | UnsetType = UNSET
+    agent_ids: Annotated[tuple[AgentId, ...], Meta(max_length=MAX_AGENTS)] | UnsetType = UNSET
 
 
 class ApprovalPolicy(Record, frozen=True, kw_only=True):
     """A pattern's policy.  `rules` is required: an object without it is refused, never read as empty."""
 
-    rules: tuple[CheckpointRule, ...]
-    auto_approved_tool_names: tuple[ToolId, ...] | UnsetType = UNSET
+    rules: Annotated[tuple[CheckpointRule, ...], Meta(max_length=MAX_AGENTS)]
+    auto_approved_tool_names: ToolNames | UnsetType = UNSET
     expires_after_s: float | UnsetType = UNSET
 
 
 class ApprovalSettings(Record, frozen=True, kw_only=True):
     """A session's override of the list.  Empty is a decision: approve nothing by itself."""
 
-    auto_approved_tool_names: tuple[ToolId, ...]
+    auto_approved_tool_names: ToolNames
 
 
 class ListFrom(StrEnum):
@@ -111,6 +120,9 @@ class Decision(Record, frozen=True, kw_only=True):
 ASK_REVOKED: Final = Decision(verdict=Verdict.ASK, reason=Reason.REVOKED)
 ASK_POLICY_UNAVAILABLE: Final = Decision(verdict=Verdict.ASK, reason=Reason.POLICY_UNAVAILABLE)
 PASS_CHECKPOINT_OFF: Final = Decision(verdict=Verdict.PASS, reason=Reason.CHECKPOINT_OFF)
+
+MAX_HINTS: Final = 8
+"""How many unknown ids are compared with the known ones for what may have been meant."""
 
 CORE_INFRASTRUCTURE: Final = frozenset({"ask_user", "report_intent", "task_complete", "update_todo", "exit_plan_mode"})
 """Tools that only move the conversation.  They count as such only where the backend's descriptor names them."""
@@ -189,7 +201,8 @@ def problems(policy: ApprovalPolicy, agents: Collection[AgentId]) -> list[str]:
             if not agent.strip():
                 found.append(f"{where}: an agent id is blank")
             elif agent.strip() not in agents:
-                near = get_close_matches(agent.strip(), agents, n=1)
+                # A comparison with every agent: only for as many as a person reads.
+                near = get_close_matches(agent.strip(), agents, n=1) if len(found) < MAX_HINTS else []
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 found.append(f"{where}: there is no agent {agent!r} in this pattern{hint}")
     expires = policy.expires_after_s

@@ -193,3 +193,33 @@ def test_everything_that_a_tool_starts_carries_the_mark(stage: Stage) -> None:
 
     lines: list[Any] = stage.timeline(run_id, "tool-call")[0]["result"].splitlines()
     assert [line.split() for line in lines if "NoNewPrivs" in line] == [["NoNewPrivs:", "1"]] * 4
+
+
+HOG: Final = """
+import socket, sys
+held, refused = [], 0
+for _ in range(60):
+    connected = socket.socket(socket.AF_UNIX)
+    connected.connect(sys.argv[1])
+    connected.settimeout(0.05)
+    try:
+        refused += bool(connected.recv(1))
+    except TimeoutError:
+        held.append(connected)
+print(len(held), refused)
+"""
+"""Holds what connections it gets; one that is refused is told so at once."""
+
+
+@requirement("GRD-4", "WIR-13")
+def test_an_agent_cannot_take_the_connections_of_its_person(stage: Stage, daemon: DaemonProcess) -> None:
+    """All agents together get a few; who has to stop them always gets in."""
+    (stage.folder / "hog.py").write_text(HOG)
+    session_id = stage.session(stage.pattern(auto_approved_tool_names=["shell"]))
+
+    run_id = stage.play(session_id, shell(python(daemon, "hog.py", str(daemon.home / "run" / "eryxd.sock"))))
+    stage.client.call("runs.wait", run_id=run_id)
+
+    (called,) = [one for one in stage.timeline(run_id) if one["kind"] == "tool-call"]
+    held, refused = map(int, called["result"].split())
+    assert (held, refused) == (16, 44)

@@ -29,12 +29,12 @@ class OrderedStore(HeldStore):
         # The disk is not what is tested here.
         self._db.execute("PRAGMA synchronous = OFF")
 
-    def commit(self, batch: Sequence[Written], number: int) -> list[list[bytes]]:
+    def commit(self, batch: Sequence[Written], number: int) -> None:
         """Commit as ordered."""
         order = self.orders.get(timeout=WAIT_S)
         self.breaks_with = sqlite3.OperationalError("disk I/O error") if order == "fails" else None
         self.breaks_after = None if order == "happens" else sqlite3.OperationalError("disk I/O error")
-        return super().commit(batch, number)
+        super().commit(batch, number)
 
 
 class Watched(Machine):

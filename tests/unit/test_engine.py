@@ -56,6 +56,24 @@ def test_changes_of_one_turn_are_one_batch_and_land_in_order(tmp_path: Path) -> 
 
 
 @requirement("DUR-1")
+def test_what_cannot_be_encoded_fails_alone(tmp_path: Path) -> None:
+    """A file name that is no text must not take everybody's batch with it."""
+
+    async def work() -> None:
+        machine = await workplace(tmp_path)
+        machine.start(sessions.rename, titled(1), "before")
+        machine.start(put, session(title="bad \udcff"), "bad")
+        machine.start(sessions.rename, titled(2), "after")
+        await machine.idle()
+
+        assert (machine.said("bad"), machine.engine.problem) == (["invalid"], None)
+        assert [reply.session.title for reply in machine.said("before", "after")] == ["Title 1", "Title 2"]
+        assert kept(machine.engine.head) == kept(machine.engine.committed)
+
+    story(work())
+
+
+@requirement("DUR-1")
 def test_what_arrives_while_the_disk_is_busy_is_the_next_batch(tmp_path: Path) -> None:
     """Nobody waits for a sync of his own."""
 

@@ -14,7 +14,7 @@ from eryxd.core.change import Change
 from eryxd.daemon.history import JOURNAL_PAGE, LAST, History, JournalRow
 from eryxd.daemon.restore import restore
 from eryxd.daemon.schema import MIGRATIONS
-from eryxd.daemon.store import MARKER_FILE, STORE_FILE, Store, Written
+from eryxd.daemon.store import MARKER_FILE, STORE_FILE, Store, written
 from eryxd.domain.errors import Invalid, JournalGap, StoreUnavailable
 from eryxd.domain.ids import RunId, SessionId
 from eryxd.domain.session import SessionHead
@@ -33,13 +33,13 @@ def told(number: int, session_id: str = "s1") -> Event:
 def journalled(folder: Path, count: int) -> Store:
     """Return a store whose journal has so many events, one a second."""
     store = Store(folder)
-    store.commit([Written(Change((), (), tuple(told(n) for n in range(1, count + 1)), (), None), 1)], 1)
+    store.commit([written(Change((), (), tuple(told(n) for n in range(1, count + 1)), (), None), 1)], 1)
     return store
 
 
 def stored(store: Store, *records: Any) -> Store:
     """Write rows."""
-    store.commit([Written(Change(tuple(records), (), (), (), None), int(store.meta("seq")) + 1)], 99)
+    store.commit([written(Change(tuple(records), (), (), (), None), int(store.meta("seq")) + 1)], 99)
     return store
 
 

@@ -13,7 +13,7 @@ from eryxd.api.events import Event, EventType
 from eryxd.core.change import TABLES, Change, State
 from eryxd.daemon.rows import COLUMNS
 from eryxd.daemon.schema import APPLICATION_ID, MIGRATIONS
-from eryxd.daemon.store import MARKER_FILE, STORE_FILE, Reader, Store, Written, refuse_unfit
+from eryxd.daemon.store import MARKER_FILE, STORE_FILE, Reader, Store, Written, refuse_unfit, written
 from eryxd.domain.approval import ApprovalStatus
 from eryxd.domain.errors import StoreUnavailable
 from eryxd.domain.ids import Record
@@ -65,13 +65,14 @@ def change(*puts: Record, deletes: Any = (), events: int = 0) -> Change:
     return Change(puts, tuple(deletes), told, (), None)
 
 
-def commit(store: Store, *changes: Change, first_seq: int = 1) -> list[list[bytes]]:
-    """Commit changes as one batch, numbered from there."""
-    batch = []
+def commit(store: Store, *changes: Change, first_seq: int = 1) -> list[tuple[bytes, ...]]:
+    """Commit changes as one batch, numbered from there; return their encoded events."""
+    batch: list[Written] = []
     for one in changes:
-        batch.append(Written(one, first_seq))
+        batch.append(written(one, first_seq))
         first_seq += len(one.events)
-    return store.commit(batch, 99)
+    store.commit(batch, 99)
+    return [one.bodies for one in batch]
 
 
 def loaded(store: Store) -> State:
