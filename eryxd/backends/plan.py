@@ -198,13 +198,18 @@ def read(path: Path) -> str:
         raise _refused(str(path), ["it is not UTF-8"]) from error
 
 
+MAX_LISTED: Final = 200
+MAX_LABEL: Final = 200
+"""Plans that are listed, and characters of the label of each: all of them go with every status."""
+
+
 def list_plans(plans_dir: Path) -> tuple[Model, ...]:
     """Return the plans of the folder, by name; one that cannot be played says so in its label."""
     try:
         paths = sorted(path for path in plans_dir.iterdir() if path.suffix == _SUFFIX)
     except OSError:
         return ()
-    return tuple(Model(id=path.stem, label=_label(path)) for path in paths)
+    return tuple(Model(id=path.stem, label=_label(path)[:MAX_LABEL]) for path in paths[:MAX_LISTED])
 
 
 def _label(path: Path) -> str:

@@ -3,18 +3,24 @@
 Source: PAT-1 to PAT-3, POL-4, VAL-1, FIL-1.
 """
 
+from typing import Final
+
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from eryxd.api import replies as out, requests as ask
 from eryxd.api.events import EventType, Widening
-from eryxd.core.change import Tx, offers_of, record_offers
+from eryxd.core.change import Tx, encode, offers_of, record_offers
 from eryxd.core.sessions import unknown_tools
 from eryxd.domain.errors import Conflict, Invalid, ReadOnly
 from eryxd.domain.ids import PatternId
 from eryxd.domain.pattern import MODE_UNAVAILABLE, Availability, Pattern, pattern_problems, pattern_warnings
 from eryxd.domain.policy import ASK_POLICY, normalise, normalise_names
 from eryxd.domain.session import ListOwner, Offer
+
+MAX_PATTERN_BYTES: Final = 256 * 1024
+MAX_PATTERNS_BYTES: Final = 4 * 1024 * 1024
+"""Of one pattern and of all, encoded: they are listed, and stand in a snapshot, all at once."""
 
 
 def save(tx: Tx, request: ask.PatternsSave) -> out.PatternChanged:
@@ -61,6 +67,9 @@ def copy(tx: Tx, request: ask.PatternsCopy) -> out.PatternChanged:
         is_builtin=False,
         is_favorite=False,
     )
+    if sum(len(encode(other)) for other in (*tx.all(Pattern), pattern)) > MAX_PATTERNS_BYTES:
+        problem = f"all patterns together would be over {MAX_PATTERNS_BYTES} bytes; delete some"
+        raise Invalid(f"The pattern cannot be copied: {problem}.", problems=[problem])
     tx.put(pattern)
     known = offers_of(tx, ListOwner.PATTERN, old.id)
     record_offers(tx, ListOwner.PATTERN, pattern.id, known, known)
@@ -124,6 +133,12 @@ def _all_problems(tx: Tx, pattern: Pattern, draft: ask.PatternDraft, old: Patter
             found.append(f"agents[{index}].backend: there is no backend {agent.backend!r}")
         elif backend is not None and backend.needs_model and not agent.model:
             found.append(f"agents[{index}].model: the backend {backend.name!r} needs one")
+    size = len(encode(pattern))
+    others = sum(len(encode(other)) for other in tx.all(Pattern) if other.id != pattern.id)
+    if size > MAX_PATTERN_BYTES:
+        found.append(f"the pattern is {size} bytes long, more than {MAX_PATTERN_BYTES}")
+    elif size + others > MAX_PATTERNS_BYTES:
+        found.append(f"all patterns together would be over {MAX_PATTERNS_BYTES} bytes; delete some")
     if pattern.availability is Availability.AVAILABLE and pattern.mode in MODE_UNAVAILABLE and not pattern.is_builtin:
         found.append(f"mode: {MODE_UNAVAILABLE[pattern.mode]}; set availability to 'unavailable' to keep it")
     return found

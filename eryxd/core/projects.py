@@ -3,7 +3,7 @@
 Source: PRJ-1.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from eryxd.api import replies as out, requests as ask
 from eryxd.api.events import EventType
@@ -12,6 +12,10 @@ from eryxd.core.sessions import refuse_running, remove
 from eryxd.domain.errors import Conflict, Invalid, ReadOnly
 from eryxd.domain.ids import ProjectId
 from eryxd.domain.session import SCRATCHPAD, Project, SessionHead
+
+
+MAX_PROJECTS: Final = 1000
+"""They are listed, and stand in a snapshot, all at once."""
 
 
 class FoundFolder(NamedTuple):
@@ -32,6 +36,9 @@ def add(tx: Tx, folder: FoundFolder) -> out.ProjectChanged:
     for project in tx.all(Project):
         if project.path == folder.path:
             return out.ProjectChanged(project=project, seq=0)
+    if sum(1 for _ in tx.all(Project)) >= MAX_PROJECTS:
+        problem = f"there are {MAX_PROJECTS} projects already; remove some"
+        raise Invalid(f"The project cannot be added: {problem}.", problems=[problem], next="eryx projects list")
     project = Project(id=ProjectId(tx.new_id("project")), name=folder.name, path=folder.path, created_at=tx.now)
     tx.put(project)
     return out.ProjectChanged(project=project, seq=0)

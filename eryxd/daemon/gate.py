@@ -7,9 +7,10 @@ kind denies; what is said is committed before the backend goes on.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from eryxd.api.events import Delta, Event, EventType
 from eryxd.core import approvals, runs
@@ -26,6 +27,10 @@ from eryxd.plugin.types import Allow, Answer, DeniedBy, Deny, ToolCall, ToolOutc
 log = logging.getLogger("eryxd.gate")
 
 T = TypeVar("T")
+
+
+MAX_NAME: Final = 256
+"""Longest tool id, call id, provider or session name that a backend may come with."""
 
 
 class RunHandle:
@@ -77,6 +82,12 @@ class TurnGate:
 
     async def tool_call(self, call: ToolCall) -> Answer:
         """Ask before a tool runs; waits for a person where the policy says so."""
+        if len(call.tool_id or "") > MAX_NAME:
+            # Nothing of that name can be in the catalog, and everything that shows the call would carry it.
+            call = replace(call, tool_id=UNSET)
+        if max(len(call.call_id), len(call.provider or ""), len(call.backend_session or "")) > MAX_NAME:
+            log.error("a tool call with names over %d characters was denied", MAX_NAME)
+            return Deny(by=DeniedBy.RULE)
         try:
             answer = await self._ask(call)
         except StoreUnavailable:

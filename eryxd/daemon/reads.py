@@ -16,10 +16,10 @@ from eryxd.api import replies as out, requests as ask
 from eryxd.api.describe import describe
 from eryxd.api.methods import PROTOCOL
 from eryxd.core import approvals as approval_rules, patterns
-from eryxd.core.change import Key, State, Tx, pending, session_view
+from eryxd.core.change import Key, State, Tx, encode, pending, session_view
 from eryxd.daemon import clock
 from eryxd.daemon.daemon import Daemon
-from eryxd.daemon.history import LAST, Page
+from eryxd.daemon.history import LAST, PAGE_BYTES, Page
 from eryxd.domain.approval import (
     SHOWN_BYTES,
     Approval,
@@ -164,9 +164,17 @@ def _session_page(
     if cursor is not UNSET:
         heads = (head for head in heads if _order(head) < tuple(cursor.split(" ")))
     page = heapq.nlargest(limit + 1, heads, key=_order)
-    views = (session_view(state, head.id) for head in page[:limit])
-    more = " ".join(_order(page[limit - 1])) if len(page) > limit else UNSET
-    return out.Sessions(sessions=tuple(view for view in views if view is not None), cursor=more)
+    views: list[out.SessionView] = []
+    size = 0
+    for head in page[:limit]:
+        view = session_view(state, head.id)
+        if view is not None:
+            size += len(encode(view))
+            if views and size > PAGE_BYTES:
+                break
+            views.append(view)
+    more = " ".join(_order(views[-1])) if views and len(views) < len(page) else UNSET
+    return out.Sessions(sessions=tuple(views), cursor=more)
 
 
 def _order(head: SessionHead) -> tuple[str, str, str]:

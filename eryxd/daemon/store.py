@@ -9,6 +9,7 @@ Source: DUR rules of the project; `docs/architecture.md`, "The store".
 import os
 import sqlite3
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -154,15 +155,12 @@ class Store:
     def trim_journal(self, keep_events: int, before: str, step: int) -> int:
         """Drop those of the `step` oldest journal rows that are beyond the limits; return how many."""
         newest = int(self.meta("seq"))
-        with self._db:
-            self._db.execute("BEGIN IMMEDIATE")
-            found = self._db.execute(
-                # Only the oldest are looked at: mostly there is nothing to drop, and `at` has no index.
-                "DELETE FROM journal WHERE seq IN (SELECT seq FROM journal ORDER BY seq LIMIT ?)"
-                " AND (seq <= ? OR at < ?)",
-                (step, newest - keep_events, before),
-            )
-            return found.rowcount
+        oldest = self._db.execute("SELECT seq, at FROM journal ORDER BY seq LIMIT ?", (step,))
+        # Up to the first that stays: behind a clock that was ahead, dropping by age alone would leave holes.
+        gone = list(takewhile(lambda row: row[0] <= newest - keep_events or row[1] < before, oldest))
+        if gone:
+            self._db.execute("DELETE FROM journal WHERE seq <= ?", (gone[-1][0],))
+        return len(gone)
 
     def mark_clean(self, clean: bool) -> None:
         """Write down whether the daemon stopped in good order."""

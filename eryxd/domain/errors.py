@@ -5,7 +5,7 @@ cheapest, because every client command reads it.
 """
 
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Final
 
 
 class ErrorCode(StrEnum):
@@ -32,15 +32,30 @@ class ErrorCode(StrEnum):
     INTERNAL = "internal"
 
 
+MAX_TEXT: Final = 4096
+MAX_PROBLEMS: Final = 100
+"""Longest message, in characters, and most problems that one error tells: more than anybody mends at once."""
+
+
 class EryxError(Exception):
     """Anything that a caller is told about: a code, a sentence for a person, and data for a program."""
 
     code: ClassVar[ErrorCode] = ErrorCode.INTERNAL
 
     def __init__(self, message: str, **data: object) -> None:
+        message = _cut(message)
         super().__init__(message)
         self.message = message
         self.data = data
+        problems = data.get("problems")
+        if isinstance(problems, list | tuple):
+            shown = [_cut(each) if isinstance(each, str) else each for each in problems[:MAX_PROBLEMS]]
+            more = len(problems) - len(shown)
+            self.data["problems"] = [*shown, f"and {more} more"] if more else shown
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
 
 
 class Internal(EryxError):

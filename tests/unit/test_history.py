@@ -289,3 +289,14 @@ def test_a_backup_that_is_not_fit_changes_nothing(tmp_path: Path, backup: Path, 
         restore(state, backup)
 
     assert {path.name: path.read_bytes() for path in state.iterdir()} == before
+
+
+@requirement("WIR-31")
+def test_a_clock_that_was_ahead_leaves_no_hole(tmp_path: Path) -> None:
+    """Only the oldest rows go, up to the first that stays: a replay never skips anything in silence."""
+    store = journalled(tmp_path, 6)
+    store._db.execute("UPDATE journal SET at = '2099-01-01T00:00:00.000Z' WHERE seq = 1")
+    store._db.execute("UPDATE journal SET at = '2000-01-01T00:00:00.000Z' WHERE seq BETWEEN 2 AND 4")
+
+    assert store.trim_journal(100, after(0), 100) == 0
+    assert [row[0] for row in store._db.execute("SELECT seq FROM journal ORDER BY seq")] == [1, 2, 3, 4, 5, 6]
