@@ -19,7 +19,7 @@ import msgspec
 from bench import records
 from bench.records import FINISHED, NOON, SESSION, TEXT, Letters
 from eryxd.api.events import TOPIC, Event, EventType
-from eryxd.core.change import encode
+from eryxd.core.state import encode
 from eryxd.daemon.rows import COLUMNS
 from eryxd.daemon.schema import MIGRATIONS
 from eryxd.daemon.store import STORE_FILE, Store, encoded

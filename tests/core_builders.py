@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from eryxd.api import requests as ask
 from eryxd.api.events import Event
 from eryxd.api.replies import BackendState, RunStarted
-from eryxd.core import approvals, runs
-from eryxd.core.change import TABLES, Change, Context, Key, R, State, Tx
+from eryxd.core import approvals, runs, saying as saying_rules
+from eryxd.core.change import Change, Context, Tx
 from eryxd.core.settle import call_key
+from eryxd.core.state import TABLES, Key, R, State
 from eryxd.domain.approval import Approval, ApprovalStatus, Decider
 from eryxd.domain.errors import EryxError
 from eryxd.domain.ids import ID_LETTERS, AgentId, ApprovalId, BackendName, CallId, Record, RunId, TimelineId, Timestamp
@@ -193,7 +194,7 @@ class World:
 
     def says(self, run: Run, content: str, agent: str = "coder", kind: str = "message") -> Change:
         """Let an agent say something whole."""
-        return self.do(runs.say, saying(run, content, agent, kind))
+        return self.do(saying_rules.say, saying(run, content, agent, kind))
 
     def finishes(self, run: Run) -> Any:
         """Let the last agent finish; return the approval that this leaves, if any."""
@@ -231,9 +232,11 @@ def resolving(approval: Approval, decision: str = "approved", **more: Any) -> as
     return wanted(ask.ApprovalsResolve, decision=ApprovalStatus(decision), **fields)
 
 
-def saying(run: Run, content: str, agent: str = "coder", kind: str = "message", message_id: Any = UNSET) -> runs.Saying:
+def saying(
+    run: Run, content: str, agent: str = "coder", kind: str = "message", message_id: Any = UNSET
+) -> saying_rules.Saying:
     """Return something that an agent says."""
-    return runs.Saying(run.id, AgentId(agent), WithheldKind(kind), content, message_id)
+    return saying_rules.Saying(run.id, AgentId(agent), WithheldKind(kind), content, message_id)
 
 
 def call(tool_id: str | None = "shell", call_id: str = "c1", **changes: Any) -> ToolCall:

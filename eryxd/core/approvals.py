@@ -10,10 +10,12 @@ from msgspec.structs import replace
 
 from eryxd.api import replies as out, requests as ask
 from eryxd.api.events import EventType, Widening
-from eryxd.core.change import Tx, offers_of, pending, record_offers, touch
-from eryxd.core.runs import acting_run, agent_of, expiry, list_owner, open_run, publish_withheld, request
+from eryxd.core.change import Tx, record_offers, touch
+from eryxd.core.live import acting_run, agent_of, expiry, list_owner, open_run, request
+from eryxd.core.saying import publish_withheld
 from eryxd.core.sessions import SCRATCHPAD_OVERRIDE, current_list, need
 from eryxd.core.settle import COMPLETED, EXPIRED, FAILED, call_key, close_approval, settle
+from eryxd.core.views import offers_of, pending
 from eryxd.domain import approval as approvals
 from eryxd.domain.approval import Approval, ApprovalContent, ApprovalStatus, Resolution
 from eryxd.domain.errors import Conflict, Invalid, NotFound

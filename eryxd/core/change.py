@@ -1,131 +1,38 @@
-"""State, and the transaction in which a use case changes it.
+"""The transaction in which a use case changes the state, and the change that comes of it.
 
-`State` is one view of what is kept in memory.  There are two: *committed* is what the store has, *head* is that
-plus what is in flight.  A use case is a plain function of a `Tx` over head; what it puts is visible to it at once,
-and `Tx.finish` returns the `Change` that the engine commits.
+A use case is a plain function of a `Tx` over head; what it puts is visible to it at once, and `Tx.finish` returns the
+`Change` that the engine commits.
 
-Laws: a use case that raises leaves head as it was; a state holds exactly the kept rows of what was put into it;
-every put that has an event type is announced once per change, in the order of first putting, as it ended up.
+Laws: a use case that raises leaves head as it was; every put that has an event type is announced once per change, in
+the order of first putting, as it ended up.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
-import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from eryxd.api.events import Event, EventType
-from eryxd.api.replies import BackendState, Effective, SessionView
-from eryxd.domain.approval import Approval, ApprovalContent, ApprovalStatus, Decider, brief
+from eryxd.api.replies import BackendState, SessionView
+from eryxd.core.state import TABLES, Key, R, State, always
+from eryxd.core.views import session_view
+from eryxd.domain.approval import Approval, ApprovalStatus, Decider, brief
 from eryxd.domain.errors import NotFound
 from eryxd.domain.ids import ApprovalId, BackendName, ProviderId, Record, RunId, SessionId, Timestamp, ToolId
 from eryxd.domain.pattern import Pattern
-from eryxd.domain.policy import ASK_POLICY, UNAVAILABLE, ApprovalPolicy, EffectivePolicy, effective
+from eryxd.domain.policy import ApprovalPolicy
 from eryxd.domain.session import (
     ListOwner,
     Message,
     Offer,
     Project,
     Run,
-    RunInput,
-    RunStatus,
     SessionHead,
-    Withheld,
 )
-from eryxd.domain.timeline import TimelineEvent, TimelineStatus
+from eryxd.domain.timeline import TimelineEvent
 from eryxd.domain.tools import Catalog
 from eryxd.plugin.types import Answer
-
-R = TypeVar("R", bound=Record)
-Key = Hashable
-
-
-class Table(NamedTuple):
-    """How records of one kind are kept in memory: by key, in groups, while `keep` holds."""
-
-    key: Callable[[Any], Key]
-    group: Callable[[Any], Hashable]
-    keep: Callable[[Any], bool]
-
-
-def _id(record: Any) -> Key:
-    return str(record.id)
-
-
-def _always(record: Any) -> bool:
-    return True
-
-
-def _never(record: Any) -> bool:
-    return False
-
-
-TABLES: dict[type[Record], Table] = {
-    Pattern: Table(_id, lambda _: None, _always),
-    Project: Table(_id, lambda _: None, _always),
-    SessionHead: Table(_id, lambda session: session.project_id, _always),
-    Offer: Table(
-        lambda offer: (offer.owner, offer.owner_id, offer.tool_id),
-        lambda offer: (offer.owner, offer.owner_id),
-        _always,
-    ),
-    Run: Table(_id, lambda run: run.session_id, lambda run: run.status is RunStatus.RUNNING),
-    Approval: Table(
-        _id, lambda approval: approval.session_id, lambda approval: approval.status is ApprovalStatus.PENDING
-    ),
-    TimelineEvent: Table(_id, lambda event: event.run_id, lambda event: event.status is TimelineStatus.RUNNING),
-    Message: Table(_id, lambda message: message.run_id, lambda message: message.streaming is True),
-    Withheld: Table(_id, lambda row: row.run_id, _always),
-    RunInput: Table(lambda row: (row.run_id, row.agent_id), lambda row: row.run_id, _never),
-    ApprovalContent: Table(lambda row: row.approval_id, lambda row: None, _never),
-}
-"""Every stored kind.  What is not kept in memory is read from the store when it is asked for."""
-
-
-class State:
-    """The rows of one view, by kind and key, with one index each."""
-
-    def __init__(self) -> None:
-        self._rows: dict[type[Record], dict[Key, Any]] = {kind: {} for kind in TABLES}
-        self._groups: dict[type[Record], dict[Hashable, dict[Key, Any]]] = {kind: {} for kind in TABLES}
-
-    def get(self, kind: type[R], key: Key) -> R | None:
-        """Return a kept row."""
-        return self._rows[kind].get(key)
-
-    def all(self, kind: type[R]) -> Iterable[R]:
-        """Return every kept row of a kind."""
-        return self._rows[kind].values()
-
-    def count(self, kind: type[Record]) -> int:
-        """Return how many rows of a kind are kept."""
-        return len(self._rows[kind])
-
-    def of(self, kind: type[R], group: Hashable) -> list[R]:
-        """Return the kept rows of one group: a session's runs, a run's open events."""
-        return list(self._groups[kind].get(group, {}).values())
-
-    def put(self, record: Record) -> None:
-        """Take a row, or forget it where its kind says so."""
-        kind = type(record)
-        table = TABLES[kind]
-        key = table.key(record)
-        self.delete(kind, key)
-        if table.keep(record):
-            self._rows[kind][key] = record
-            self._groups[kind].setdefault(table.group(record), {})[key] = record
-
-    def delete(self, kind: type[Record], key: Key) -> None:
-        """Forget a row; forgetting twice is nothing."""
-        old = self._rows[kind].pop(key, None)
-        if old is None:
-            return
-        groups = self._groups[kind]
-        group = TABLES[kind].group(old)
-        del groups[group][key]
-        if not groups[group]:
-            del groups[group]
 
 
 class StartRun(NamedTuple):
@@ -227,7 +134,7 @@ class Tx:
         for recent in (self._puts, self._departed):
             if (kind, key) in recent:
                 return recent[kind, key]  # type: ignore[return-value]
-        return None if TABLES[kind].keep is _always else self._stored(kind, key)
+        return None if TABLES[kind].keep is always else self._stored(kind, key)
 
     def need(self, kind: type[R], key: Key, noun: str) -> R:
         """Return a row.
@@ -344,46 +251,6 @@ class Tx:
         return view
 
 
-def pending(state: State | Tx, session: SessionId) -> list[Approval]:
-    """Return what waits in a session, in request order."""
-    return sorted(state.of(Approval, session), key=lambda approval: approval.number)
-
-
-def live_run(state: State | Tx, session: SessionId) -> Run | None:
-    """Return the session's run that has not ended."""
-    return next(iter(state.of(Run, session)), None)
-
-
-def session_view(state: State, session: SessionId) -> SessionView | None:
-    """Join a session's head with its approvals, as briefs, and the list in force.  None: no such session."""
-    head = state.get(SessionHead, session)
-    if head is None:
-        return None
-    waiting = [brief(approval) for approval in pending(state, session)]
-    pattern = state.get(Pattern, head.pattern_id)
-    in_force: Effective | UnsetType = UNSET
-    if pattern is not None or head.approval_settings is not UNSET:
-        policy = effective_policy(pattern, head)
-        in_force = Effective(auto_approved_tool_names=policy.auto_approved_tool_names, list_from=policy.list_from)
-    return SessionView(
-        **{name: getattr(head, name) for name in head.__struct_fields__},
-        pending_approval=waiting[0] if waiting else UNSET,
-        pending_approval_queue=tuple(waiting[1:]),
-        effective=in_force,
-    )
-
-
-def effective_policy(pattern: Pattern | None, head: SessionHead) -> EffectivePolicy:
-    """Return what a run of this session would obey; without a pattern or a policy everything asks (POL-9)."""
-    settings = None if head.approval_settings is UNSET else head.approval_settings
-    if pattern is None:
-        return effective(ASK_POLICY, settings)
-    if pattern.approval_policy is UNSET:
-        # Nobody knows what the session's own list was meant to go with, so it allows nothing either.
-        return UNAVAILABLE
-    return effective(pattern.approval_policy, settings)
-
-
 def record_offers(
     tx: Tx,
     owner: ListOwner,
@@ -403,17 +270,8 @@ def record_offers(
             tx.put(Offer(owner=owner, owner_id=owner_id, tool_id=tool, providers=offered[tool]))
 
 
-def offers_of(state: State | Tx, owner: ListOwner, owner_id: str) -> dict[ToolId, tuple[ProviderId, ...]]:
-    """Return the recorded providers of a list's ids."""
-    return {offer.tool_id: offer.providers for offer in state.of(Offer, (owner, owner_id))}
-
-
 def touch(tx: Tx, head: SessionHead, **changes: Any) -> SessionHead:
     """Put a session's head with changes, stamped now."""
     head = replace(head, updated_at=tx.now, **changes)
     tx.put(head)
     return head
-
-
-encode = msgspec.msgpack.Encoder().encode
-"""A record as bytes, for the store and the socket."""

@@ -10,8 +10,10 @@ from msgspec.structs import replace
 
 from eryxd.api import replies as out, requests as ask
 from eryxd.api.events import EventType, Widening
-from eryxd.core.change import Tx, encode, offers_of, record_offers
+from eryxd.core.change import Tx, record_offers
 from eryxd.core.sessions import unknown_tools
+from eryxd.core.state import encode
+from eryxd.core.views import offers_of
 from eryxd.domain.errors import Conflict, Invalid, ReadOnly
 from eryxd.domain.ids import PatternId
 from eryxd.domain.pattern import MODE_UNAVAILABLE, Availability, Pattern, pattern_problems, pattern_warnings

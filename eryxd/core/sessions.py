@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from eryxd.api import replies as out, requests as ask
 from eryxd.api.events import EventType, Widening
-from eryxd.core.change import Tx, effective_policy, live_run, offers_of, pending, record_offers, touch
+from eryxd.core.change import Tx, record_offers, touch
+from eryxd.core.views import effective_policy, live_run, offers_of, pending
 from eryxd.domain.errors import Invalid, SessionRunning
 from eryxd.domain.ids import SessionId, ToolId
 from eryxd.domain.pattern import Pattern

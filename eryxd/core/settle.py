@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from eryxd.core.change import ForgetRun, Release, Tx, pending, touch
+from eryxd.core.change import ForgetRun, Release, Tx, touch
+from eryxd.core.views import pending
 from eryxd.domain.approval import (
     Approval,
     ApprovalStatus,

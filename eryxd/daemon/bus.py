@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from eryxd.api.events import TOPIC, Event, EventType
-from eryxd.core.change import encode
+from eryxd.core.state import encode
 from eryxd.daemon import clock
 from eryxd.daemon.engine import Announced
 from eryxd.wire.peer import encode_event

@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from eryxd.api.events import Event
-from eryxd.core.change import TABLES, Change, Context, Effect, Key, State, Stored, Tx
+from eryxd.core.change import Change, Context, Effect, Stored, Tx
+from eryxd.core.state import TABLES, Key, State
 from eryxd.daemon.store import Store, Written, written
 from eryxd.domain.errors import Busy, EryxError, StoreUnavailable
 from eryxd.domain.ids import Record

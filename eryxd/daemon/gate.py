@@ -13,7 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from eryxd.api.events import Delta, Event, EventType
-from eryxd.core import approvals, runs
+from eryxd.core import approvals, saying as saying_rules
 from eryxd.core.change import Tx
 from eryxd.core.settle import call_key
 from eryxd.daemon import clock
@@ -130,13 +130,13 @@ class TurnGate:
 
     async def thinking(self, text: str) -> None:
         """Record finished reasoning."""
-        await self._record(runs.say, self._saying(WithheldKind.THINKING, text))
+        await self._record(saying_rules.say, self._saying(WithheldKind.THINKING, text))
 
     async def delta(self, text: str) -> None:
         """Stream a piece of a message to whoever listens; what is held back is streamed to nobody."""
         if not self._is_streaming:
             self._is_streaming = True
-            self._message = await self._record(runs.begin_message, self._saying(WithheldKind.MESSAGE, ""))
+            self._message = await self._record(saying_rules.begin_message, self._saying(WithheldKind.MESSAGE, ""))
         if self._message is None:
             return
         delta = Delta(message_id=self._message, run_id=self._handle.run_id, offset=len(self._streamed), text=text)
@@ -153,10 +153,10 @@ class TurnGate:
             self._handle.partial.pop(self._message, None)
         self._message, self._streamed, self._is_streaming = None, "", False
         self._handle.said.append((self._agent, content))
-        await self._record(runs.say, saying)
+        await self._record(saying_rules.say, saying)
 
-    def _saying(self, kind: WithheldKind, content: str) -> runs.Saying:
-        return runs.Saying(run_id=self._handle.run_id, agent_id=self._agent.id, kind=kind, content=content)
+    def _saying(self, kind: WithheldKind, content: str) -> saying_rules.Saying:
+        return saying_rules.Saying(run_id=self._handle.run_id, agent_id=self._agent.id, kind=kind, content=content)
 
     async def _record(self, use_case: Callable[[Tx, Any], T], request: Any) -> T | None:
         """Commit what was reported.  A store that refuses ends the run anyway, so there is nobody to tell here."""

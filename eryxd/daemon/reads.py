@@ -16,7 +16,9 @@ from eryxd.api import replies as out, requests as ask
 from eryxd.api.describe import describe
 from eryxd.api.methods import PROTOCOL
 from eryxd.core import approvals as approval_rules, patterns
-from eryxd.core.change import Key, State, Tx, encode, pending, session_view
+from eryxd.core.change import Tx
+from eryxd.core.state import Key, State, encode
+from eryxd.core.views import pending, session_view
 from eryxd.daemon import clock
 from eryxd.daemon.daemon import Daemon
 from eryxd.daemon.history import LAST, PAGE_BYTES, Page

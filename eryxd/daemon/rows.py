@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from eryxd.core.change import TABLES, Key
+from eryxd.core.state import TABLES, Key
 from eryxd.domain.approval import Approval, ApprovalContent
 from eryxd.domain.ids import Record
 from eryxd.domain.pattern import Pattern

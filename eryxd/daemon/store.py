@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from eryxd.api.events import TOPIC, Event
-from eryxd.core.change import Change, Key, R, State, encode
+from eryxd.core.change import Change
+from eryxd.core.state import Key, R, State, encode
 from eryxd.daemon.rows import COLUMNS, DECODERS, DELETE, DELETE_SESSION, LOADED, LOADED_LIVE, SELECT, UPSERT, key_values
 from eryxd.daemon.schema import APPLICATION_ID, MIGRATIONS
 from eryxd.domain.errors import Invalid, StoreUnavailable

@@ -10,7 +10,9 @@ from typing import Any, Final, NamedTuple
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from eryxd.core import recovery
-from eryxd.core.change import Release, State, Tx, live_run, pending
+from eryxd.core.change import Release, Tx
+from eryxd.core.state import State
+from eryxd.core.views import live_run, pending
 from eryxd.domain.ids import SessionId
 from eryxd.domain.session import SessionHead, Withheld
 from eryxd.plugin.types import Allow

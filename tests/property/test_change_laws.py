@@ -9,7 +9,9 @@ from hypothesis.strategies import SearchStrategy
 from msgspec import UNSET
 
 from eryxd.api.events import Event, EventType
-from eryxd.core.change import TABLES, Key, State, Tx, pending, record_offers, session_view
+from eryxd.core.change import Tx, record_offers
+from eryxd.core.state import TABLES, Key, State
+from eryxd.core.views import pending, session_view
 from eryxd.domain.approval import Approval, ApprovalStatus, brief
 from eryxd.domain.ids import Record, SessionId
 from eryxd.domain.pattern import Pattern

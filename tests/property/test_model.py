@@ -21,9 +21,9 @@ from hypothesis.strategies import (
 from msgspec import UNSET
 
 from eryxd.api import requests as ask
-from eryxd.core import approvals, runs, sessions
-from eryxd.core.change import live_run
+from eryxd.core import approvals, runs, saying as saying_rules, sessions
 from eryxd.core.settle import CANCELLED, FAILED
+from eryxd.core.views import live_run
 from eryxd.domain.approval import Approval, ApprovalStatus
 from eryxd.domain.ids import AgentId, RunId, SessionId
 from eryxd.domain.session import SCRATCHPAD, WithheldKind
@@ -173,8 +173,8 @@ class Interleaving(Beside):
 
     def _says(self, run: RunId, one: Words) -> None:
         self.texts += 1
-        saying = runs.Saying(run, AgentId(one.agent), one.kind, f"~{self.texts}~")
-        self.does(runs.say, saying, *small.say(self.head, run, one.agent, one.kind.value, saying.content))
+        saying = saying_rules.Saying(run, AgentId(one.agent), one.kind, f"~{self.texts}~")
+        self.does(saying_rules.say, saying, *small.say(self.head, run, one.agent, one.kind.value, saying.content))
 
     def _decides(self, approval: str, one: Verdict) -> None:
         wait, done = self.head.waits.get(approval), self.head.done.get(approval)

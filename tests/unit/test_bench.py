@@ -15,7 +15,7 @@ from bench.harness import Bench, Pair, Place, Result, measure
 from bench.records import PATTERN, SESSION
 from bench.stats import Summary, meets, quantity, ratios, summary
 from bench.stores import Size
-from eryxd.core.change import State
+from eryxd.core.state import State
 from eryxd.daemon.store import Store
 from eryxd.domain.pattern import Pattern
 from eryxd.domain.session import Run, SessionHead

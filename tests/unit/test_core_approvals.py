@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from eryxd.api.replies import Resolved
 from eryxd.core import approvals, runs
-from eryxd.core.change import Expire, Release, session_view
+from eryxd.core.change import Expire, Release
 from eryxd.core.settle import EXPIRED
+from eryxd.core.views import session_view
 from eryxd.domain.approval import Approval, ApprovalStatus, Resolution, brief
 from eryxd.domain.errors import ApprovalNotActive, Conflict, Invalid, NotFound
 from eryxd.domain.ids import SessionId

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from eryxd.api.events import EventType, Widening
 from eryxd.core import approvals, runs
 from eryxd.core.approvals import CallDone
-from eryxd.core.change import Change, State
+from eryxd.core.change import Change
+from eryxd.core.state import State
 from eryxd.domain import approval as rules_of
 from eryxd.domain.approval import Approval, ApprovalContent, PermissionKind
 from eryxd.domain.ids import ToolId

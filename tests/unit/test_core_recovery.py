@@ -6,7 +6,7 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from eryxd.core import recovery, runs
+from eryxd.core import recovery, runs, saying as saying_rules
 from eryxd.core.change import Change
 from eryxd.core.recovery import INTERRUPTED_ERROR
 from eryxd.domain.approval import Approval, ApprovalStatus, Resolution
@@ -41,7 +41,7 @@ def interrupted(rules: Any = None) -> tuple[World, Run]:
     made = there.send()
     there.asks(made, call("view", "c0"))
     there.asks(made, call())
-    there.do(runs.begin_message, saying(made, ""))
+    there.do(saying_rules.begin_message, saying(made, ""))
     return there, made
 
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from eryxd.core import runs
+from eryxd.core import runs, saying as saying_rules
 from eryxd.core.change import Change
 from eryxd.core.settle import CANCELLED, EXPIRED, FAILED, INTERRUPTED, End
 from eryxd.domain import approval as rules_of
@@ -66,12 +66,12 @@ def test_a_streamed_message_updates_its_event_in_place() -> None:
     """Begun, then finished: one message, one event, its time that of the beginning."""
     there = world()
     made = there.send()
-    begun = there.do(runs.begin_message, saying(made, ""))
+    begun = there.do(saying_rules.begin_message, saying(made, ""))
     assert put(begun, Message).streaming is True
     assert put(begun, TimelineEvent).status is TimelineStatus.RUNNING
 
     there.now = after(4)
-    done = there.do(runs.say, saying(made, "Done.", message_id=begun.reply))
+    done = there.do(saying_rules.say, saying(made, "Done.", message_id=begun.reply))
     assert put(done, Message) == replace(put(begun, Message), content="Done.", streaming=UNSET)
     assert put(done, TimelineEvent) == replace(
         put(begun, TimelineEvent), status=TimelineStatus.COMPLETED, content="Done.", updated_at=after(4)
@@ -110,7 +110,7 @@ def test_what_a_covered_agent_says_is_kept_in_a_row_of_its_own(kind: str) -> Non
 def test_nothing_is_streamed_from_generation_on() -> None:
     """A message that is held back is not even begun."""
     there, made = held()
-    change = there.do(runs.begin_message, saying(made, ""))
+    change = there.do(saying_rules.begin_message, saying(made, ""))
 
     assert (change.reply, change.puts, change.events) == (None, (), ())
 
@@ -125,7 +125,7 @@ def test_whoever_speaks_after_a_covered_agent_is_held_with_it() -> None:
 
     assert put(first, Message).content == "The plan."
     assert put(last, Withheld).agent_id == "tester"
-    assert there.do(runs.begin_message, saying(made, "", "planner")).reply is None
+    assert there.do(saying_rules.begin_message, saying(made, "", "planner")).reply is None
 
 
 @requirement("APR-7")
@@ -197,7 +197,7 @@ def test_what_is_said_while_a_person_reads_is_not_published_with_it() -> None:
     asked = there.finishes(made)
     late = there.says(made, "And another thing.")
     assert (late.puts, late.events) == ((), ())
-    assert there.do(runs.begin_message, saying(made, "")).reply is None
+    assert there.do(saying_rules.begin_message, saying(made, "")).reply is None
     assert there.asks(made, call()) == Deny(by=DeniedBy.CANCELLED)
 
     there.resolves(asked)
@@ -282,5 +282,5 @@ def test_what_is_said_after_the_end_changes_nothing(use_case: Any) -> None:
     there.do(use_case, made.id)
 
     for late in (saying(made, "Late."), saying(made, "Late.", kind="thinking")):
-        assert there.do(runs.say, late)[:4] == ((), (), (), ())
-        assert there.do(runs.begin_message, late)[:4] == ((), (), (), ())
+        assert there.do(saying_rules.say, late)[:4] == ((), (), (), ())
+        assert there.do(saying_rules.begin_message, late)[:4] == ((), (), (), ())

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from eryxd.api import requests as ask
 from eryxd.api.replies import Effective, RunStarted
 from eryxd.core import approvals, patterns, runs, sessions
-from eryxd.core.change import StartRun, session_view
+from eryxd.core.change import StartRun
+from eryxd.core.views import session_view
 from eryxd.domain.approval import Approval
 from eryxd.domain.errors import Invalid, NotFound, SessionRunning
 from eryxd.domain.ids import AgentId, BackendName, SessionId

@@ -8,7 +8,8 @@ from eryxd.api import requests as ask
 from eryxd.api.events import Event, EventType, Widening
 from eryxd.api.replies import Effective, SessionChanged
 from eryxd.core import sessions
-from eryxd.core.change import Change, session_view
+from eryxd.core.change import Change
+from eryxd.core.views import session_view
 from eryxd.domain.errors import Invalid, NotFound, SessionRunning
 from eryxd.domain.ids import SessionId, ToolId
 from eryxd.domain.policy import ListFrom

@@ -6,7 +6,7 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from eryxd.core import runs
+from eryxd.core import runs, saying as saying_rules
 from eryxd.core.change import Change, ForgetRun, Release, StopRun
 from eryxd.core.settle import CANCELLED, COMPLETED, EXPIRED, FAILED, INTERRUPTED, End
 from eryxd.domain.approval import Approval, ApprovalStatus, Resolution
@@ -28,7 +28,7 @@ def busy() -> tuple[World, Run, list[Approval], MessageId]:
     there = world(rules=[rule("tool-call"), HALF], listed=["view"], agents=["planner", "coder"])
     made = there.send()
     assert there.asks(made, call("view", "c0"), "planner") == Allow()
-    half: MessageId = there.do(runs.begin_message, saying(made, "", "planner")).reply
+    half: MessageId = there.do(saying_rules.begin_message, saying(made, "", "planner")).reply
     there.says(made, "The secret.", "coder")
     return there, made, [there.asks(made, call(call_id=one)) for one in ("c1", "c2")], half
 

@@ -10,7 +10,8 @@ from typing import Any, Final
 import pytest
 
 from eryxd.api.events import Event, EventType
-from eryxd.core.change import TABLES, Change, State
+from eryxd.core.change import Change
+from eryxd.core.state import TABLES, State
 from eryxd.daemon.rows import COLUMNS
 from eryxd.daemon.schema import APPLICATION_ID, MIGRATIONS
 from eryxd.daemon.store import MARKER_FILE, STORE_FILE, Reader, Store, Written, refuse_unfit, written
