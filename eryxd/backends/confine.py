@@ -33,13 +33,15 @@ class Refused(Invalid):
 
 
 def project_root(project: str) -> str:
-    """Return the project folder's real path.
+    """Return the project folder, which is given by its real path.
 
-    Raises: Refused -- it is gone, or no folder.
+    Raises: Refused -- it is gone, or no folder, or by now a symlink on the way leads elsewhere.
     """
     root = os.path.realpath(project)
     if not os.path.isdir(root):
         raise Refused(f"The project folder {project} is not there any more.", path=project)
+    if root != os.path.normpath(project):
+        raise Refused(f"The project folder {project} leads to {root} now; that is not what was added.", path=project)
     return root
 
 

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from eryxd.backends import plan as plans
 from eryxd.backends.plan import Call, Ending, Step
 from eryxd.backends.tools import available_tools, permission_for, run_tool
+from eryxd.domain.approval import Permission
 from eryxd.domain.errors import BackendFailed
 from eryxd.domain.ids import BackendName, CallId, ProviderId, Timestamp, ToolId
 from eryxd.domain.session import RunAgent
@@ -42,6 +43,11 @@ PIECE_CHARACTERS: Final = 24
 
 SEEN_CHARACTERS: Final = 200
 """How much of a call's output an error quotes."""
+
+Effect = tuple[str | UnsetType, str | UnsetType]
+"""Which file a call touches, and what it does to it."""
+
+CHANGED: Final = "What this call would do has changed since it was shown, so nothing was done. Ask again."
 
 DENIAL: Final = {
     DeniedBy.PERSON: "Rejected by the user",
@@ -138,11 +144,13 @@ class _Player:
     async def _make_call(self, call: Call) -> tuple[Ending, ToolOutcome]:
         frozen = msgspec.msgpack.encode(call.arguments)
         call_id = CallId(f"c{next(self._call_numbers)}")
-        answer = await self._gate.tool_call(await self._describe(call_id, call.call, frozen))
+        asked = await self._describe(call_id, call.call, frozen)
+        shown = _effect(asked.permission)
+        answer = await self._gate.tool_call(asked)
         if isinstance(answer, Deny):
             ending, outcome = Ending.DENIED, ToolOutcome(ok=False, text=_denial(answer))
         else:
-            outcome = await self._run(call.call, _thaw(frozen))
+            outcome = await self._run_as_shown(call.call, frozen, shown)
             ending = Ending.OK if outcome.ok else Ending.ERROR
         await self._gate.tool_done(call_id, outcome)
         return ending, outcome
@@ -157,10 +165,21 @@ class _Player:
             arguments=_thaw(frozen),
         )
 
+    async def _run_as_shown(self, tool: str, frozen: bytes, shown: Effect) -> ToolOutcome:
+        """Run a call, unless it would do something else by now than what was shown: another file, another change."""
+        now = await asyncio.to_thread(permission_for, tool, _thaw(frozen), self._turn.project_path)
+        if _effect(now) != shown:
+            return ToolOutcome(ok=False, text=CHANGED)
+        return await self._run(tool, _thaw(frozen))
+
     async def _run(self, tool: str, arguments: dict[str, Any]) -> ToolOutcome:
         if tool == INTENT:
             return ToolOutcome(ok=True, text=str(arguments.get("intent", "")))
         return await run_tool(tool, arguments, self._turn.project_path, self._turn.processes)
+
+
+def _effect(permission: Permission) -> Effect:
+    return permission.path, permission.diff
 
 
 def _thaw(frozen: bytes) -> dict[str, Any]:

@@ -20,6 +20,8 @@ MARKS: Final = {"pending": (WAITING, "yellow"), "approved": (APPROVED, "green"),
 NOT_PUBLISHED: Final = "not yet published"
 """The line that stands above text which only the person who decides may see."""
 
+_NONE: Final[Mapping[str, Record]] = {}
+
 _NOT_BY_A_PERSON: Final = {
     "interrupted": "because the daemon stopped",
     "cancelled": "because the run was cancelled",
@@ -28,17 +30,22 @@ _NOT_BY_A_PERSON: Final = {
 }
 
 
-def approvals(reply: Record, look: Look) -> list[str]:
-    """List approvals: short id, mark and state, when, title, agent, session."""
+def approvals(reply: Record, look: Look, details: Mapping[str, Record] = _NONE) -> list[str]:
+    """List approvals: short id, mark and state, when, agent, session, who decided, what is asked.
+
+    `details` are whole approvals by id: a brief tells which tool, not what it would do.
+    """
     short = shorten(row["id"] for row in reply["approvals"])
+    any_decided = any(row["status"] != "pending" for row in reply["approvals"])
     rows = [
         (
             short[row["id"]],
             state(row, look),
             date(row["requested_at"]),
-            visible(row["title"]),
             visible(row.get("agent_name", "")),
             sure(row["session_id"]),
+            *([decided(row, at=False, word=False)] if any_decided else []),
+            summary(details[row["id"]]) if row["id"] in details else visible(row["title"]),
         )
         for row in reply["approvals"]
     ]
@@ -104,7 +111,7 @@ def content(record: Record, look: Look) -> list[str]:
     """Show what the approval covers: the call's parts, or the messages as they would be published."""
     lines: list[str] = []
     for name, text in _parts(record.get("permission") or {}):
-        lines += [look.paint("dim", name), *(_diff(text, look) if name == "diff" else block(text, look))]
+        lines += [look.paint("dim", visible(name)), *(_diff(text, look) if name == "diff" else block(text, look))]
     if record.get("messages") is not None:
         lines.append(look.paint("yellow", f"── {NOT_PUBLISHED} ──"))
         for message in record["messages"]:
@@ -169,8 +176,12 @@ def summary(record: Record, width: int = 0) -> str:
 
 def call_summary(arguments: Record, permission: Record | None = None) -> str:
     """Return the argument that tells most about a call, as one visible line."""
+    wanted = arguments.get("pattern")
+    if isinstance(wanted, str) and wanted and not (permission or {}).get("command"):
+        where = arguments.get("path")
+        return visible(f"{wanted} in {where}" if isinstance(where, str) and where else wanted)
     for source in (permission or {}, arguments):
-        for name in ("command", "path", "pattern", "url"):
+        for name in ("command", "path", "url"):
             if isinstance(source.get(name), str) and source[name]:
                 return visible(source[name])
     return visible(argument(dict(arguments))) if arguments else ""
@@ -181,10 +192,10 @@ def cut_line(line: str, width: int) -> str:
     return cut(line, width) if width else line
 
 
-def decided(record: Record, *, at: bool = True) -> str:
+def decided(record: Record, *, at: bool = True, word: bool = True) -> str:
     """Say who decided what, when, and with which note: of an approval, its timeline event, or a refusal's data."""
-    word = visible(record.get("status") if record.get("status") in MARKS else record.get("decision", ""))
-    parts = [word, _whence(record)]
+    what = visible(record.get("status") if record.get("status") in MARKS else record.get("decision", ""))
+    parts = [what if word else "", _whence(record)]
     if at and record.get("resolved_at"):
         parts.append(f"at {clock(record['resolved_at'])}")
     if record.get("note"):

@@ -119,11 +119,13 @@ def _project_path(daemon: Daemon, head: SessionHead) -> str:
             raise Invalid(
                 f"The scratchpad folder {folder} cannot be made: {error.strerror}.", problems=["folder"]
             ) from (error)
-        return str(folder)
-    if not os.path.isdir(project.path):
+        return os.path.realpath(folder)
+    real = os.path.realpath(project.path)
+    if real != project.path or not os.path.isdir(real):
+        gone = "is gone" if real == project.path else f"leads to {real} now"
         raise Invalid(
-            f"The folder {project.path} of project {project.name!r} is gone.",
-            problems=["project: its folder does not exist"],
+            f"The folder {project.path} of project {project.name!r} {gone}.",
+            problems=["project: its folder is not there any more"],
             next=f"eryx projects remove {project.id}",
         )
     return project.path

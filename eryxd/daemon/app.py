@@ -23,9 +23,10 @@ from eryxd.daemon.children import Children, become_subreaper, clean_leftovers
 from eryxd.daemon.daemon import Daemon
 from eryxd.daemon.dispatch import Dispatcher
 from eryxd.daemon.engine import Listener
+from eryxd.daemon.marks import is_marked
 from eryxd.daemon.restore import restore
 from eryxd.daemon.server import Limits, Server
-from eryxd.domain.errors import EryxError, StoreUnavailable
+from eryxd.domain.errors import EryxError, Invalid, StoreUnavailable
 from eryxd.settings import Settings
 
 log = logging.getLogger("eryxd")
@@ -33,6 +34,12 @@ log = logging.getLogger("eryxd")
 EXIT_ALREADY_RUNNING: Final = 75
 EXIT_UNFIT: Final = 78
 """Configuration or store are not fit to start with; starting again would not help."""
+
+STARTED_BY_AN_AGENT: Final = (
+    "This process carries no_new_privs, as everything does that an agent starts: an agent must not start the daemon"
+    " that judges it. Start it from your own shell or service. Where everything carries that mark, as in some"
+    " containers, set guard.no_new_privs = false in config.toml."
+)
 
 TRIM_EVERY_S: Final = 60.0
 TRIM_STEP: Final = 500
@@ -83,6 +90,8 @@ def _serve() -> int:
     if killed:
         log.warning("killed what an earlier daemon had left running: %s", killed)
     settings = configuration.load(os.path.join(paths.config_dir(), "config.toml"))
+    if settings.guard.no_new_privs and is_marked("self"):
+        raise Invalid(STARTED_BY_AN_AGENT)
     asyncio.run(_run(settings, Children(records)))
     return 0
 

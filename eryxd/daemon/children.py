@@ -40,6 +40,9 @@ TOKEN_NAME: Final = "SPAWN_ID"
 TERM_GRACE_S: Final = 0.5
 """How long a program that ran out of time may tidy up before it is killed."""
 
+MAX_ALIVE: Final = 32
+"""Programs that run at once; more wait for a place.  Each takes three descriptors and a share of the machine."""
+
 REAP_PAUSE_S: Final = 0.05
 """Shortest time between two looks for dead that were adopted: a program that forks on and on must not keep us busy."""
 
@@ -64,6 +67,7 @@ class Children:
         records_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._records_dir = records_dir
         self._alive: dict[int, Child] = {}
+        self._places = asyncio.Semaphore(MAX_ALIVE)
         self._is_closed = False
         self._is_reaping = False
         self._spawner = ThreadPoolExecutor(1, "spawner", initializer=mark)
@@ -89,16 +93,17 @@ class Children:
         Raises: BackendFailed -- the program could not be started; the message says why.
         Invalid -- `environ` holds a name that no child may get.  ShuttingDown -- `close` was called.
         """
-        if self._is_closed:
-            raise ShuttingDown(f"The daemon is stopping and does not start {argv[0]}.")
-        spawning = self._start(argv, cwd, environment(environ), bool(stdin), owner)
-        try:
-            child = await asyncio.shield(spawning)
-            return await self._follow(child, stdin, limit_bytes, timeout_s)
-        except BrokenExecutor as error:
-            raise _unmarked(argv[0]) from error
-        finally:
-            await _to_the_end(self._end(spawning))
+        async with self._places:
+            if self._is_closed:
+                raise ShuttingDown(f"The daemon is stopping and does not start {argv[0]}.")
+            spawning = self._start(argv, cwd, environment(environ), bool(stdin), owner)
+            try:
+                child = await asyncio.shield(spawning)
+                return await self._follow(child, stdin, limit_bytes, timeout_s)
+            except BrokenExecutor as error:
+                raise _unmarked(argv[0]) from error
+            finally:
+                await _to_the_end(self._end(spawning))
 
     def owner_of(self, line: Sequence[int]) -> str | None:
         """Return the owner of the first of these processes that was started here, or that carries a child's token.

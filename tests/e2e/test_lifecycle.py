@@ -227,6 +227,28 @@ def test_settings_that_are_wrong_are_named_with_file_and_line(stopped: DaemonPro
     }
 
 
+MARKED = (
+    "import os, sys; from eryxd.daemon.marks import mark_this_thread; mark_this_thread();"
+    "os.execv(sys.executable, [sys.executable, '-m', 'eryxd.daemon.app'])"
+)
+"""Starts the daemon as a process that an agent has started would."""
+
+
+@requirement("GRD-5")
+def test_an_agent_cannot_start_the_daemon_that_judges_it(tmp_path: Path) -> None:
+    """Not after it has killed the one that did; its person can, where everything carries the mark."""
+    theirs = DaemonProcess(tmp_path, command=[sys.executable, "-c", MARKED])
+    status, said = theirs.run_to_end()
+    assert (status, "an agent must not start the daemon" in said) == (78, True)
+
+    theirs.config.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (theirs.config / "config.toml").write_text("[guard]\nno_new_privs = false\n")
+    with theirs:
+        theirs.start()
+        with theirs.client("person") as client:
+            assert "guard.no_new_privs is off" in client.call("daemon.status")["warnings"][0]
+
+
 def from_the_future(path: Path) -> None:
     """Make it a store of a later version."""
     store = sqlite3.connect(path)

@@ -402,3 +402,27 @@ def test_cancelling_a_turn_ends_all_its_calls(stage: Stage, tmp_path: Path) -> N
     found = [process_tree.look(pid) for pid in asyncio.run(cancel())]
     os.close(reading)
     assert [process for process in found if process is not None and not process.is_dead] == []
+
+
+@requirement("RTL-5")
+@pytest.mark.parametrize("swap", ["content", "link"])
+def test_what_runs_is_what_was_shown(stage: Stage, repository: Path, swap: str) -> None:
+    """A file or a symlink that is changed while a person looks makes another call of it: nothing is done."""
+    (repository / "other").write_text("one\n")
+    (repository / "link").symlink_to("README.md")
+
+    async def swap_then_allow(call: ToolCall) -> Answer:
+        if swap == "link":
+            (repository / "link").unlink()
+            (repository / "link").symlink_to("other")
+        else:
+            (repository / "README.md").write_text("zero\none\ntwo\n")
+        return ALLOW
+
+    gate = stage.play(
+        '[[step]]\ncall = "edit"\narguments = { path = "link", old = "one", new = "ONE" }', swap_then_allow
+    )
+
+    ((_, outcome),) = gate.only("done")
+    assert (outcome.ok, "changed since it was shown" in outcome.text) == (False, True)
+    assert "ONE" not in (repository / "README.md").read_text() + (repository / "other").read_text()

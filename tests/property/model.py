@@ -67,7 +67,7 @@ class Model:
     rules: Rules
     rooms: Mapping[str, Room]
     lives: Mapping[str, Life] = field(default_factory=dict)
-    waits: Mapping[str, Wait] = field(default_factory=dict)
+    waits: dict[str, Wait] = field(default_factory=dict)
     done: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
     public: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()

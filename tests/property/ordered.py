@@ -98,6 +98,14 @@ class Watched(Machine):
         self.reader.close()
         return 0 if order == "fails" else writing
 
+    def is_let_go(self) -> None:
+        """Leave nothing behind, whatever state it is in."""
+        self.store.orders.put("fails")
+        self.engine._writer.shutdown()
+        self.loop.close()
+        self.store.close()
+        self.reader.close()
+
 
 def _outcome(reply: Any) -> str:
     match reply:

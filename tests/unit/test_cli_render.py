@@ -272,3 +272,14 @@ def test_status_tells_what_waits_what_is_wrong_and_who_was_refused() -> None:
 )
 def test_a_run_ends_with_a_mark_and_a_word(changes: dict[str, Any], lines: list[str]) -> None:
     assert narrate.ending(wire(builders.run(**changes)), PLAIN) == lines
+
+
+@requirement("CLI-1")
+def test_the_name_of_an_argument_is_not_obeyed_by_the_terminal() -> None:
+    """A name is as much the agent's as a value."""
+    hostile = {"id": "a1", "permission": {"arguments": {"\x1b[2Jname\nmore": "x"}}}
+
+    shown = "\n".join(render_approvals.content(hostile, PLAIN))
+
+    assert "\x1b" not in shown
+    assert shown.count("\n") == 1
