@@ -36,7 +36,7 @@ all: install
 install: $(INSTALLED) .cache/ripgrep
 
 demo: install
-	@$(BIN)/eryx demo
+	@$(BIN)/eryx demo || [ $$? -eq 130 ] # Left with Ctrl-C: no error.
 
 test: install
 	$(BIN)/pytest -n 2

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import termios
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -174,16 +173,3 @@ class Person(Script):
 def eryx(*words: str) -> list[str]:
     """Return the command line that a person would type."""
     return [sys.executable, "-m", "eryxd.cli.app", *words]
-
-
-def serve_until_told(home: str) -> None:
-    """Be a daemon in a process of its own, for tests that start one; ends with `daemon.shutdown`."""
-    told = threading.Event()
-
-    def shutdown(_: dict[str, Any]) -> dict[str, Any]:
-        told.set()
-        return {"seq": 1}
-
-    with FakeDaemon(Path(home), {"daemon.shutdown": shutdown, "daemon.status": lambda _: {"pid": os.getpid()}}):
-        told.wait(WAIT_S)
-    (Path(home) / "run" / "eryxd.sock").unlink()

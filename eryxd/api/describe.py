@@ -5,6 +5,7 @@ Everything is generated from the method table, the events and the error classes;
 """
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +22,7 @@ REF: Final = "#/definitions/{name}"
 """Where a schema points to another one, within the description itself."""
 
 
+@cache
 def describe() -> Description:
     """Return every method, event and error, with a JSON Schema (2020-12) of each record under `definitions`.
 

@@ -32,12 +32,6 @@ class SessionView(SessionHead, frozen=True, kw_only=True):
     effective: Effective | UnsetType = UNSET
 
 
-class Seq(Record, frozen=True, kw_only=True):
-    """The journal number up to which everything is committed that this reply speaks of."""
-
-    seq: int
-
-
 class HelloReply(Record, frozen=True, kw_only=True):
     """Who answers."""
 

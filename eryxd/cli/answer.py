@@ -12,11 +12,14 @@ from eryxd.cli.refs import shorten
 from eryxd.cli.report import fail
 from eryxd.cli.terminal import Closed, Terminal
 from eryxd.cli.text import Look, block, cut, plural
-from eryxd.client.client import Client, RemoteError
+from eryxd.client.client import Client, ClientError, RemoteError
 from eryxd.domain.errors import ErrorCode
 
 SHOWN_LINES: Final = 20
 """How much of a call or of messages is shown before `s` is pressed: it fits a terminal with the question."""
+
+LAST_LINES: Final = 8
+"""How many of them are from the end, where the one that matters may stand."""
 
 Reply = dict[str, Any]
 
@@ -24,7 +27,8 @@ Reply = dict[str, Any]
 class Asker:
     """Asks about one approval after the other.
 
-    `take` takes in what has happened and returns it as lines; `waits` says whether an approval is still open.
+    `take` takes in what has happened and returns it as lines; `waits` says whether an approval is still open;
+    `command` is how eryx is called from another terminal.
     """
 
     def __init__(
@@ -35,6 +39,7 @@ class Asker:
         feed: Feed,
         take: Callable[[], list[str]],
         waits: Callable[[str], bool],
+        command: str = "eryx",
     ) -> None:
         self._client = client
         self._terminal = terminal
@@ -42,6 +47,8 @@ class Asker:
         self._feed = feed
         self._take = take
         self._waits = waits
+        self._command = command
+        self._hidden = 0
 
     def ask(self, id: str) -> None:
         """Ask until the approval is decided, here or elsewhere, or put off."""
@@ -61,16 +68,20 @@ class Asker:
 
     def _show(self, reply: Reply) -> None:
         approval, look = reply["approval"], self._look
-        head = f"{approvals.WAITING} {cut(approval['title'], max(look.width - 24, 0))}"
-        self._say(look.paint("yellow", head) + approvals.place(reply))
+        title = f"{approvals.WAITING} {cut(approval['title'], max(look.width - 24, 0))}"
+        self._say(look.paint("yellow", title) + approvals.place(reply))
         if approval.get("detail"):
             for line in block(approval["detail"], look, rule="  "):
                 self._say(line)
         lines = approvals.content(approval, look)
-        for line in lines[:SHOWN_LINES]:
+        self._hidden = max(len(lines) - SHOWN_LINES, 0)
+        head, tail = (SHOWN_LINES - LAST_LINES, len(lines) - LAST_LINES) if self._hidden else (len(lines), len(lines))
+        for line in lines[:head]:
             self._say(line)
-        if len(lines) > SHOWN_LINES:
-            self._say(look.paint("yellow", f"  … {plural(len(lines) - SHOWN_LINES, 'more line')}: press s"))
+        if self._hidden:
+            self._say(look.paint("yellow", f"  … {plural(self._hidden, 'line')} not shown: press s"))
+        for line in lines[tail:]:
+            self._say(line)
         if approvals.can_remember(reply):
             self._say(look.paint("dim", f"  with A, {approvals.remember(reply)}"))
 
@@ -80,7 +91,11 @@ class Asker:
         self._terminal.show(self._question(reply))
         while (key := self._terminal.key(self._feed)) is None:
             # Most events add nothing to say; the question then stays where it is.
-            lines = self._take()
+            try:
+                lines = self._take()
+            except ClientError:
+                self._say("")
+                raise
             waits = self._waits(id)
             if lines or not waits:
                 self._say("")
@@ -102,9 +117,13 @@ class Asker:
     def _act(self, key: str, id: str, reply: Reply) -> Reply | None:
         """Do what a key says.  Return what to ask about next, or None when this one is done with."""
         match key:
+            case "A" if not approvals.can_remember(reply):
+                return reply
+            case "a" | "A" if self._hidden and not self._approves_unseen():
+                return reply
             case "a":
                 return self._resolve(reply, "approved")
-            case "A" if approvals.can_remember(reply):
+            case "A":
                 return self._resolve(reply, "approved", remember="session")
             case "r":
                 note = self._terminal.line("  note for the agent (Enter: none, Ctrl-D: back) > ")
@@ -112,10 +131,17 @@ class Asker:
             case "s":
                 for line in approvals.approval(reply, self._look):
                     self._say(line)
+                self._hidden = 0
             case "l":
-                self._say(f"  later: eryx approvals approve {shorten([id])[id]}")
+                self._say(f"  later: {self._command} approvals approve {shorten([id])[id]}")
                 return None
         return reply
+
+    def _approves_unseen(self) -> bool:
+        """Ask whether to approve what was shown in part."""
+        were = "was" if self._hidden == 1 else "were"
+        answer = self._terminal.line(f"  {plural(self._hidden, 'line')} {were} not shown.  Approve anyway? [y/N] > ")
+        return (answer or "").lower() in ("y", "yes")
 
     def _resolve(self, reply: Reply, decision: str, **more: str | None) -> Reply | None:
         approval = reply["approval"]

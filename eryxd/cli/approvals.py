@@ -4,17 +4,20 @@ Source: APR-1 to APR-6, APR-9.
 """
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from eryxd.cli import kit, refs, render, render_approvals
 from eryxd.cli.kit import Look, Problem, Reply
-from eryxd.cli.text import block
+from eryxd.cli.text import block, columns, cut
 from eryxd.client.client import Client, RemoteError
 from eryxd.domain.errors import ErrorCode
 
 app = kit.group("What waits for you, and your answers.")
+
+DETAILED: Final = 20
+"""How many rows of a list say which command or path: each is a call of its own."""
 
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids, or at least four characters of each.")]
 Note = Annotated[str | None, typer.Option("--note", "-n", help="Kept with the decision.", metavar="TEXT")]
@@ -37,7 +40,21 @@ def list_approvals(
             limit=limit,
             cursor=cursor,
         )
-    kit.emit(reply, as_json, render_approvals.approvals)
+        details = {} if as_json else _details(client, reply["approvals"][:DETAILED])
+    kit.emit(reply, as_json, lambda listing, look: render_approvals.approvals(listing, look, details))
+
+
+def _details(client: Client, briefs: list[Reply]) -> dict[str, Reply]:
+    """Return approvals of tool calls whole, by id; one that is gone meanwhile is left out."""
+    found = {}
+    for brief in briefs:
+        if brief["kind"] == "tool-call":
+            try:
+                found[brief["id"]] = client.call("approvals.get", approval_id=brief["id"])["approval"]
+            except RemoteError as refusal:
+                if refusal.code != ErrorCode.NOT_FOUND:
+                    raise
+    return found
 
 
 @app.command("show")
@@ -46,9 +63,10 @@ def show(
     full: Annotated[bool, typer.Option("--full", help="Print the content alone, whole, however long.")] = False,
     as_json: kit.AsJson = False,
 ) -> None:
-    """Show one approval: what is asked, what remembering it would do, how many wait.
+    """Show one approval.
 
-    Of a final response it shows the messages as they would be published.
+    What is asked, what remembering it would do, how many wait.  Of a final response it shows the messages as they
+    would be published.
     """
     with kit.client() as client:
         approval_id = refs.approval_id(client, id)
@@ -131,7 +149,8 @@ def _resolved(shown: Reply, reply: Reply, look: Look) -> list[str]:
     """Say what was decided; what it would do is in the approval as it was shown."""
     record = {**shown, **reply["approval"], "permission": shown.get("permission")}
     summary = render_approvals.summary({key: value for key, value in record.items() if value is not None})
-    lines = [f"{render_approvals.state(record, look)}  {refs.sure(record['id'])}  {summary}"]
+    head = f"{render_approvals.state(record, look)}  {refs.sure(record['id'])}  "
+    lines = [head + (cut(summary, max(look.width - columns(head), 8)) if look.width else summary)]
     lines += [f"{render_approvals.APPROVED} also released  {refs.sure(each)}" for each in reply["released"]]
     waiting = render.pending(reply["session"])
     if waiting:

@@ -13,7 +13,10 @@ app = kit.group("Start, stop and look at the daemon.")
 
 @app.command("start")
 def start(as_json: kit.AsJson = False) -> None:
-    """Start the daemon in the background, unless it runs, and wait until it answers."""
+    """Start the daemon in the background.
+
+    Waits until it answers; one that runs already is left alone.
+    """
     client = process.answers(CLIENT_NAME)
     if client is None:
         process.start(CLIENT_NAME, process.daemon_command())
@@ -30,8 +33,15 @@ def stop(
     when_idle: Annotated[bool, typer.Option("--when-idle", help="Refuse while a session runs.")] = False,
     as_json: kit.AsJson = False,
 ) -> None:
-    """Stop the daemon and wait until it is gone.  Sessions that run end as interrupted."""
-    with kit.client() as client:
+    """Stop the daemon and wait until it is gone.  Sessions that run end as interrupted.
+
+    Nothing to stop is no failure.
+    """
+    client = process.answers(CLIENT_NAME)
+    if client is None:
+        kit.emit({}, as_json, lambda _, __: ["✓ the daemon is not running"])
+        return
+    with client:
         before = client.call("daemon.status")
         reply = client.call("daemon.shutdown", when_idle=when_idle or None)
     process.wait_until_gone(CLIENT_NAME)

@@ -5,6 +5,7 @@ a second client does, by the commands that are shown.  Nothing of it touches you
 """
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from eryxd.cli import kit, narrate, process, render_approvals
+from eryxd.cli.ctrl_c import CtrlC
 from eryxd.cli.kit import CLIENT_NAME, Problem
+from eryxd.cli.live import Live
 from eryxd.cli.refs import sure
 from eryxd.cli.terminal import is_interactive
 from eryxd.client.client import Client
@@ -56,18 +59,24 @@ def demo(
     """See two agents being governed: one call approved by the pattern, two asked, one response held back.
 
     On a terminal you are asked; elsewhere a second client answers.  With --json only the timeline is printed.
+    Whatever you answer, the exit status is 0; left with Ctrl-C it is 130.
     """
     folder = tempfile.mkdtemp(prefix="eryx-demo-")
     try:
         project = _repository(os.path.join(folder, "project"))
         with _own_daemon(os.path.join(folder, "home")):
             status = _show(project, as_json)
+    except KeyboardInterrupt:
+        status = kit.EXIT_LEFT
     finally:
         if keep:
             print(f"The demo's folder: {folder}", file=sys.stderr)
         else:
             shutil.rmtree(folder, ignore_errors=True)
-    raise typer.Exit(0 if status == "completed" else 1)
+    if status == kit.EXIT_LEFT:
+        removed = "its daemon is stopped" if keep else "its daemon and folder are removed"
+        print(f"The demo ends; {removed}.", file=sys.stderr if as_json else sys.stdout)
+    raise typer.Exit(status)
 
 
 def _repository(path: str) -> str:
@@ -80,7 +89,9 @@ def _repository(path: str) -> str:
         readme.write("# Greeter\n\nHelo, world.\n")
     author = ["-c", "user.name=eryx demo", "-c", "user.email=demo@example.invalid"]
     for words in (["init", "-q"], ["add", "."], [*author, "commit", "-qm", "Start"]):
-        subprocess.run([git, *words], cwd=path, check=True, stdin=subprocess.DEVNULL)
+        done = subprocess.run([git, *words], cwd=path, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Problem(f"git {words[0]} failed: {done.stderr.strip()}", f"ls -ld {path}", ErrorCode.INVALID)
     return path
 
 
@@ -88,33 +99,58 @@ def _repository(path: str) -> str:
 def _own_daemon(home: str) -> Iterator[None]:
     """Run a daemon for the demo alone; its home is in the environment of everything that the demo starts."""
     os.environ["ERYX_HOME"] = home
-    process.start(CLIENT_NAME, process.daemon_command())
     try:
+        # Ctrl-C is heard before and after, not half way: no daemon may be left behind.
+        with CtrlC() as ctrl_c:
+            process.start(CLIENT_NAME, process.daemon_command())
+            with ctrl_c.waiting():
+                pass
         yield
     finally:
-        with Client.connect(name=CLIENT_NAME) as client:
+        with CtrlC():
+            _stop()
+
+
+def _stop() -> None:
+    client = process.answers(CLIENT_NAME)
+    if client is not None:
+        with client:
             client.call("daemon.shutdown")
         process.wait_until_gone(CLIENT_NAME)
 
 
-def _show(project: str, as_json: bool) -> str:
-    """Play the run and return how it ended."""
+def _own_command() -> str:
+    """Return how to call eryx from another terminal: nothing there says where the demo's daemon is."""
+    script = os.path.join(os.path.dirname(sys.executable), "eryx")
+    beside = shlex.quote(script) if os.access(script, os.X_OK) else f"{shlex.quote(sys.executable)} -m eryxd.cli.app"
+    return f"ERYX_HOME={shlex.quote(os.environ['ERYX_HOME'])} {'eryx' if shutil.which('eryx') else beside}"
+
+
+def _show(project: str, as_json: bool) -> int:
+    """Play the run and return the exit status."""
     with Client.connect(name=CLIENT_NAME) as client:
         started = _start(client, project)
         run_id, session_id = started["run_id"], started["session"]["id"]
         if is_interactive() and not as_json:
-            kit.say([*INTRODUCTION.splitlines(), ""])
+            kit.say([*INTRODUCTION.splitlines(), "Ctrl-C ends the demo.", ""])
             # Imported here: answering in place is only for a terminal.
             from eryxd.cli.following import follow
 
-            follow(client, run_id, session_id, as_json=False, cancels=True)
+            follow(client, run_id, session_id, as_json=False, cancels=False, command=_own_command())
         else:
             _watch(run_id, session_id, as_json)
         reply = client.call("timeline.get", run_id=run_id)
+    if reply["run"]["status"] == "running":
+        return kit.EXIT_LEFT
     if not as_json:
         kit.say(["", "The whole run, as `eryx timeline` shows it:", ""])
     kit.emit(reply, as_json, narrate.timeline)
-    return str(reply["run"]["status"])
+    return 0 if reply["run"]["status"] == "completed" or _was_answered(reply["events"]) else 1
+
+
+def _was_answered(events: list[dict[str, Any]]) -> bool:
+    """Whether the run failed because its final response was rejected: that is an answer, and no fault."""
+    return any(event.get("approval_kind") == "final-response" and event.get("resolution") == "user" for event in events)
 
 
 def _start(client: Client, project: str) -> dict[str, Any]:
@@ -128,7 +164,7 @@ def _start(client: Client, project: str) -> dict[str, Any]:
 
 def _watch(run_id: str, session_id: str, as_json: bool) -> None:
     """Follow the run, and have each approval answered by a second client: the command that is shown."""
-    live = narrate.Live()
+    live = Live()
     if not as_json:
         kit.say([*INTRODUCTION.splitlines(), "Nobody is at a terminal, so a second client answers:", ""])
     with Client.connect(name=CLIENT_NAME) as events, Client.connect(name=CLIENT_NAME) as client:

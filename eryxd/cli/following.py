@@ -10,7 +10,8 @@ from eryxd.cli.answer import Asker
 from eryxd.cli.ctrl_c import CtrlC
 from eryxd.cli.feed import Feed
 from eryxd.cli.kit import CLIENT_NAME, EXIT_LEFT
-from eryxd.cli.narrate import Live, waiting_lines
+from eryxd.cli.live import Live
+from eryxd.cli.narrate import waiting_lines
 from eryxd.cli.refs import sure
 from eryxd.cli.report import EXIT_OF, say, to_json
 from eryxd.cli.terminal import Terminal, is_interactive
@@ -22,14 +23,25 @@ SECOND_THOUGHT_S: Final = 2.0
 """How long after the first Ctrl-C a second one cancels the run."""
 
 
-def follow(client: Client, run_id: str, session_id: str | None, *, as_json: bool, cancels: bool) -> int:
+def follow(
+    client: Client,
+    run_id: str,
+    session_id: str | None,
+    *,
+    as_json: bool,
+    cancels: bool,
+    joins: bool = False,
+    command: str = "eryx",
+) -> int:
     """Print a run until it ends and return the exit status.
 
     A person at the terminal is asked about what waits; elsewhere the commands to type are printed.  With
-    `cancels`, a second Ctrl-C ends the run; without, the first one leaves at once.
+    `cancels`, a second Ctrl-C ends the run; without, the first one leaves at once.  Who `joins` is told with
+    which message the run started.  `command` is how eryx is called from another terminal.
     """
     with CtrlC() as ctrl_c, Feed(_events(run_id, session_id)) as feed:
-        return _Following(client, run_id, feed, ctrl_c, as_json=as_json, cancels=cancels).to_the_end()
+        following = _Following(client, run_id, feed, ctrl_c, as_json=as_json, cancels=cancels)
+        return following.to_the_end(joins, command)
 
 
 def _events(run_id: str, session_id: str | None) -> Iterator[dict[str, Any]]:
@@ -46,16 +58,18 @@ class _Following:
         self._ctrl_c = ctrl_c
         self._as_json = as_json
         self._look = here()
-        self._live = Live(self._look)
+        self._live = Live()
         self._seen: set[str] = set()
         self._cancels = cancels
         self._cancelling = False
-        self._asker = self._new_asker() if not as_json and is_interactive() else None
+        self._asker: Asker | None = None
 
-    def _new_asker(self) -> Asker:
-        return Asker(self._client, Terminal(self._ctrl_c), self._look, self._feed, self._take, self._waits)
+    def _new_asker(self, command: str) -> Asker:
+        return Asker(self._client, Terminal(self._ctrl_c), self._look, self._feed, self._take, self._waits, command)
 
-    def to_the_end(self) -> int:
+    def to_the_end(self, joins: bool, command: str) -> int:
+        self._live = Live(self._look, joins=joins)
+        self._asker = self._new_asker(command) if not self._as_json and is_interactive() else None
         while not self._live.ended:
             try:
                 with self._ctrl_c.waiting():

@@ -1,19 +1,18 @@
-"""What a run did, as lines: a whole timeline, or event by event while it happens.
+"""What a run did, as lines.
 
-Laws: every tool call shows the decision of each ask and its reason, automatic ones too; `Live` says nothing twice.
+Law: every tool call shows the decision of each ask and its reason, automatic ones too.
 
 Source: TLN-1 to TLN-4.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from eryxd.cli.refs import shorten, sure
 from eryxd.cli.render import styled
 from eryxd.cli.render_approvals import APPROVED, MARKS, REJECTED, WAITING, call_summary, decided
-from eryxd.cli.render_status import refused
-from eryxd.cli.text import PLAIN, Look, block, clock, cut, date, plural, visible
+from eryxd.cli.text import PLAIN, Look, block, clock, cut, date, plural, seconds, visible
 
 Record = Mapping[str, Any]
 
@@ -21,6 +20,7 @@ _INDENT: Final = " " * 10
 _RESULT_COLUMNS: Final = 72
 _CALL_COLUMNS: Final = 64
 _NAME_COLUMNS: Final = 40
+_LONG_S: Final = 60.0
 _ENDS: Final = {"completed": (APPROVED, "green"), "error": (REJECTED, "red"), "cancelled": (REJECTED, "yellow")}
 
 
@@ -70,10 +70,7 @@ class Told:
     def ask_line(self, event: Record, ask: Record, look: Look) -> str:
         """Say which call asked, and what it was told."""
         mark, style, words = self._answer(ask)
-        call = cut(
-            f"{event.get('tool_name', 'tool')} {call_summary(event.get('arguments') or {})}".strip(), _CALL_COLUMNS
-        )
-        return _line(ask["at"], look.paint(style, mark), f"{call}  {words}", event)
+        return _line(ask["at"], look.paint(style, mark), f"{_call(event, _CALL_COLUMNS)}  {words}", event)
 
     def approval_line(self, event: Record, look: Look) -> str:
         """Say how an approval stands, with the call that asked where it is known."""
@@ -83,7 +80,9 @@ class Told:
         mark, style = MARKS[event.get("decision", "pending")]
         is_final = event["approval_kind"] == "final-response"
         kind = "final response" if is_final else cut(event["approval_title"], _CALL_COLUMNS)
-        return _line(event["occurred_at"], look.paint(style, mark), f"{kind}  asked: {_standing(event)}", event)
+        return _line(
+            event["occurred_at"], look.paint(style, mark), f"{kind}  asked: {_standing(event)}{_when(event)}", event
+        )
 
     def _answer(self, ask: Record) -> tuple[str, str, str]:
         decision = ask["decision"]
@@ -96,85 +95,7 @@ class Told:
         if approval is None:
             return WAITING, "yellow", f"asked {reason}"
         mark, style = MARKS[approval.get("decision", "pending")]
-        return mark, style, f"asked {reason}: {_standing(approval)}"
-
-
-class Live:
-    """A run while it happens: takes the events of `follow_run`, returns what is new as lines."""
-
-    def __init__(self, look: Look = PLAIN) -> None:
-        self.waiting: dict[str, Record] = {}
-        """Approvals that wait now, oldest first: their timeline event, or the brief."""
-        self.run: Record | None = None
-        self.events: dict[str, Record] = {}
-        self._look = look
-        self._told = Told()
-        self._said: set[str] = set()
-
-    @property
-    def ended(self) -> bool:
-        """Whether the run is known to have ended."""
-        return self.run is not None and self.run["status"] != "running"
-
-    def take(self, event: Record) -> list[str]:
-        """Return what one event adds."""
-        if "run" in event:
-            self.run = event["run"]
-        if event["type"] == "approval-requested":
-            self.waiting.setdefault(event["approval"]["id"], event["approval"])
-        if event["type"] == "approval-resolved":
-            self.waiting.pop(event["approval"]["id"], None)
-        if "refusal" in event:
-            return [self._look.paint("red", refused(event["refusal"]))]
-        record = event.get("timeline_event")
-        return list(self._take(record)) if record else []
-
-    def _take(self, record: Record) -> Iterator[str]:
-        self.events[record["id"]] = record
-        self._told.take(record)
-        match record["kind"]:
-            case "tool-call":
-                yield from self._call(record)
-            case "approval":
-                yield from self._approval(record)
-            case "run-started" | "run-completed" | "run-failed" | "run-cancelled":
-                return
-            case _:
-                if record["status"] != "running" and self._first(record["id"]):
-                    yield from plain_event(record, self._look)
-
-    def _call(self, record: Record) -> Iterator[str]:
-        for index, ask in enumerate(record.get("asks", ())):
-            approval = self._told.approvals.get(ask.get("approval_id", ""))
-            open_ask = (
-                ask["decision"]["verdict"] == "ask"
-                and "refused" not in ask
-                and (approval is None or "decision" not in approval)
-            )
-            if not open_ask and self._first(ask.get("approval_id") or f"{record['id']} {index}"):
-                yield self._told.ask_line(record, ask, self._look)
-        if record["status"] != "running" and self._first(f"{record['id']} outcome"):
-            yield from outcome(record, self._look)
-
-    def _approval(self, record: Record) -> Iterator[str]:
-        id = record["approval_id"]
-        if "decision" not in record:
-            self.waiting.setdefault(id, record)
-            return
-        self.waiting.pop(id, None)
-        if self._first(id):
-            yield self._told.approval_line(record, self._look)
-
-    def _first(self, key: str) -> bool:
-        if key in self._said:
-            return False
-        self._said.add(key)
-        return True
-
-    def closing(self) -> list[str]:
-        """Say what ran without asking, and how the run ended."""
-        ordered = sorted(self.events.values(), key=lambda event: event["number"])
-        return [*summary(ordered), *ending(self.run or {}, self._look)]
+        return mark, style, f"asked {reason}: {_standing(approval)}{_when(approval)}"
 
 
 def plain_event(event: Record, look: Look) -> list[str]:
@@ -195,14 +116,18 @@ def plain_event(event: Record, look: Look) -> list[str]:
     return []
 
 
-def outcome(event: Record, look: Look) -> list[str]:
-    """Say in one line how a call ended, if it has."""
+def outcome(event: Record, look: Look, *, named: bool = False) -> list[str]:
+    """Say in one line how a call ended, if it has; `named` says which call, where others stand between."""
     if event["status"] == "running" or "result" not in event:
         return []
     first, _, rest = str(event["result"]).strip("\n").partition("\n")
     more = f"  (+{plural(rest.count(chr(10)) + 1, 'line')})" if rest else ""
     missing = f"  ({plural(event['result_truncated'], 'byte')} cut)" if event.get("result_truncated") else ""
-    mark = look.paint("red", f"{REJECTED} failed: ") if event["status"] == "error" else "↳ "
+    call = _call(event, _NAME_COLUMNS) if named else ""
+    if event["status"] == "error":
+        mark = look.paint("red", f"{REJECTED} {f'{call} ' if call else ''}failed: ")
+    else:
+        mark = f"↳ {call}: " if call else "↳ "
     return [f"{_INDENT}  {mark}{look.paint('dim', cut(first, _RESULT_COLUMNS))}{more}{missing}"]
 
 
@@ -253,6 +178,20 @@ def _standing(approval: Record) -> str:
     if "decision" in approval:
         return decided(approval, at=False)
     return f"waiting, eryx approvals show {sure(approval['approval_id'])}"
+
+
+def _call(event: Record, width: int) -> str:
+    """Return the tool and the argument that tells most, in one line."""
+    return cut(f"{event.get('tool_name', 'tool')} {call_summary(event.get('arguments') or {})}".strip(), width)
+
+
+def _when(approval: Record) -> str:
+    """Say when an approval was decided, where that was long after it was asked for."""
+    asked_at, decided_at = approval["occurred_at"], approval.get("updated_at")
+    if "decision" not in approval or not decided_at or seconds(asked_at, decided_at) <= _LONG_S:
+        return ""
+    day, _, minute = date(decided_at).rpartition(" ")
+    return f" at {minute}" if date(asked_at).startswith(day) else f" at {day} {minute}"
 
 
 def _author(event: Record) -> str:

@@ -36,15 +36,28 @@ def show(pattern: Pattern, as_json: kit.AsJson = False) -> None:
 
 
 @app.command("save")
-def save(file: File, as_json: kit.AsJson = False) -> None:
-    """Create a pattern, or change the one whose `id` the file names.
+def save(
+    file: File,
+    new: Annotated[bool, typer.Option("--new", help="Make another one, whatever it is called.")] = False,
+    as_json: kit.AsJson = False,
+) -> None:
+    """Create a pattern, or change the one of that id or name.
 
     A file without `revision` replaces what is stored, whatever it is; with one, a newer pattern is a conflict.
     """
     draft = read(file)
+    if new and "id" in draft:
+        raise Problem("--new makes another pattern, yet the file names an id: take one of them away.")
     with kit.client() as client:
-        reply = client.call("patterns.save", pattern=_with_revision(client, draft))
-    kit.emit(reply, as_json, render.pattern)
+        wanted = draft if new else _with_revision(client, _with_id(client, draft))
+        reply = client.call("patterns.save", pattern=wanted)
+    kit.emit(reply, as_json, lambda saved, look: [*_updated(saved["pattern"]), *render.pattern(saved, look)])
+
+
+def _updated(pattern: Reply) -> list[str]:
+    """Say that a pattern was there before."""
+    is_first = pattern["revision"] == 1
+    return [] if is_first else [f"updated {visible(pattern['name'])}, now at revision {pattern['revision']}"]
 
 
 @app.command("validate")
@@ -104,6 +117,12 @@ def read(file: str) -> Reply:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Problem(f"{visible(file)} is not TOML: {error}.", code=ErrorCode.INVALID) from error
     _refuse_dates(draft, file)
+    if "step" in draft and "agents" not in draft:
+        raise Problem(
+            f"{visible(file)} looks like a plan, not like a pattern: it has steps and no agents.",
+            f"eryx run MESSAGE --plan {visible(file)}",
+            ErrorCode.INVALID,
+        )
     return draft
 
 
@@ -119,8 +138,27 @@ def _refuse_dates(value: Any, where: str) -> None:
             _refuse_dates(inner, where)
 
 
+def _with_id(client: Client, draft: Reply) -> Reply:
+    """Return the draft with the id of the one pattern that is called so, unless it says one or none is.
+
+    Raises: Problem -- several are.
+    """
+    name = draft.get("name")
+    if "id" in draft or not isinstance(name, str):
+        return draft
+    listed = client.call("patterns.list")["patterns"]
+    wanted = name.strip().casefold()
+    same = [row["id"] for row in listed if row["name"].casefold() == wanted and not row.get("is_builtin")]
+    if len(same) > 1:
+        raise refs.several("pattern", name, same, "say which with `id` in the file, or make another with --new")
+    return {**draft, "id": same[0]} if same else draft
+
+
 def _with_revision(client: Client, draft: Reply) -> Reply:
-    """Return the draft with the revision of what it replaces, unless it says one or replaces nothing."""
+    """Return the draft with the revision of what it replaces, unless it says one or replaces nothing.
+
+    What makes a pattern a favourite is a command of its own: a file that does not speak of it changes nothing.
+    """
     if "revision" in draft or "id" not in draft:
         return draft
     try:
@@ -129,4 +167,5 @@ def _with_revision(client: Client, draft: Reply) -> Reply:
         if refusal.code == ErrorCode.NOT_FOUND:
             return draft
         raise
-    return {**draft, "revision": stored["revision"]}
+    favourite = {"is_favorite": True} if stored.get("is_favorite") else {}
+    return {**favourite, **draft, "revision": stored["revision"]}

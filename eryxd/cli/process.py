@@ -96,9 +96,20 @@ def _pings(name: str) -> bool:
 
 
 def open_log() -> int:
-    """Return a descriptor that appends to the daemon's log, which only this user can read."""
-    os.makedirs(paths.state_dir(), mode=0o700, exist_ok=True)
-    return os.open(paths.log_path(), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """Return a descriptor that appends to the daemon's log, which only this user can read.
+
+    Raises: Problem -- its folder cannot be made or written to.
+    """
+    try:
+        os.makedirs(paths.state_dir(), mode=0o700, exist_ok=True)
+        return os.open(paths.log_path(), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        where = error.filename or paths.state_dir()
+        raise Problem(
+            f"The daemon cannot keep its files in {paths.state_dir()}: {where}: {error.strerror}.",
+            "ERYX_HOME=FOLDER eryx daemon start",
+            ErrorCode.STORE_UNAVAILABLE,
+        ) from error
 
 
 def _environment() -> dict[str, str]:
@@ -151,3 +162,5 @@ def _log() -> BinaryIO:
             "journalctl --user -u eryxd",
             ErrorCode.NOT_FOUND,
         ) from None
+    except OSError as error:
+        raise Problem(f"The log {paths.log_path()} cannot be read: {error.strerror}.") from error

@@ -18,8 +18,8 @@ Written from the commands themselves by `python -m eryxd.cli.reference`; a test 
   error is `{"error": {"code", "message", "data"}}` on standard error; the exit status is the same.
 - Every command takes `--help`. A group can be called by its singular: `eryx session list`. `run` is a verb.
 - An id is accepted by any beginning of at least four characters that no other has. Lists show the shortest one.
-  A run is looked for among the newest thousand. Patterns and projects are found by name as well, a project by
-  its folder too.
+  A run is looked for among the newest thousand. Patterns and projects are found by name as well, or by at least
+  four characters that only one name begins with; a project by its folder too.
 - Colour is used on a terminal only, and not when `NO_COLOR` is set or `TERM=dumb`. Decisions carry a mark and a
   word: `✓ approved`, `✗ rejected`, `? waiting`.
 - What agents and tools wrote is shown with control characters, text directions and invisible characters spelt
@@ -34,9 +34,9 @@ Where input and output are a terminal, `eryx run` and `eryx timeline --follow` a
 
 | key | what it does |
 |---|---|
-| `a` | approves this once |
+| `a` | approves this once; asks again where lines of it were not shown |
 | `A` | approves, and lets the session auto-approve the tool from now on; offered where that is possible |
-| `r` | rejects; asks for a note, which the agent is told |
+| `r` | rejects; asks for a note, which the agent is told; Ctrl-D goes back |
 | `s` | shows everything: the whole content, digest, who asks, what remembering would do |
 | `l` | later: goes on without an answer and prints the command to type |
 

@@ -52,7 +52,8 @@ def pick(noun: str, given: str, ids: Collection[str]) -> str:
     if wanted in ids:
         return wanted
     if len(wanted) < LEAST:
-        raise Problem(f"{visible(given)!r} is too short: give at least {LEAST} characters of the {noun}'s id.")
+        name = " or name" if noun in ("pattern", "project") else ""
+        raise Problem(f"{visible(given)!r} is too short: give at least {LEAST} characters of the {noun}'s id{name}.")
     found = sorted(each for each in ids if each.startswith(wanted))
     if not found:
         raise _missing(noun, given)
@@ -92,13 +93,13 @@ def run_id(client: Client, given: str) -> str:
 
 
 def pattern_id(client: Client, given: str) -> str:
-    """Return a pattern's id, from its id, its name in any case, or the beginning of its id."""
+    """Return a pattern's id, from its id, its name in any case, or the beginning of either."""
     patterns = client.call("patterns.list")["patterns"]
     return _named("pattern", given, patterns)
 
 
 def project_id(client: Client, given: str) -> str:
-    """Return a project's id, from its id, its folder, its name in any case, or the beginning of its id."""
+    """Return a project's id, from its id, its folder, its name in any case, or the beginning of either."""
     projects = client.call("projects.list")["projects"]
     folder = os.path.realpath(given)
     for project in projects:
@@ -121,12 +122,40 @@ def rows(client: Client, method: str, key: str, most: int = 0, **params: Any) ->
             return
 
 
+def names(client: Client) -> dict[str, str]:
+    """Return what patterns and projects are called, by id."""
+    asked = (("patterns.list", "patterns"), ("projects.list", "projects"))
+    return {str(row["id"]): str(row["name"]) for method, key in asked for row in client.call(method)[key]}
+
+
 def _named(noun: str, given: str, records: Iterable[Mapping[str, Any]]) -> str:
-    by_id = {str(record["id"]): record for record in records}
+    """Return the id of the one record that has this id or name, else of the one whose id or name begins so.
+
+    Raises: Problem -- there is none, or more than one.
+    """
+    by_id = {str(record["id"]): str(record["name"]) for record in records}
+    wanted = given.casefold()
     if given in by_id:
         return given
-    named = [id for id, record in by_id.items() if record["name"].casefold() == given.casefold()]
-    return named[0] if len(named) == 1 else pick(noun, given, by_id.keys())
+    named = [id for id, name in by_id.items() if name.casefold() == wanted]
+    if len(named) > 1:
+        raise several(noun, given, named)
+    if named:
+        return named[0]
+    begun = [id for id, name in by_id.items() if name.casefold().startswith(wanted) or id.startswith(wanted)]
+    if len(wanted) >= LEAST and len(begun) == 1:
+        return begun[0]
+    if len(wanted) >= LEAST and len(begun) > 1:
+        found = ", ".join(f"{short} {visible(by_id[id])}" for id, short in shorten(begun).items())
+        raise Problem(f"Several {noun}s begin with {visible(given)!r}: {found}.", f"eryx {noun}s list")
+    return pick(noun, given, by_id.keys())
+
+
+def several(noun: str, name: str, ids: Collection[str], cure: str = "") -> Problem:
+    """Return the refusal of a name that more than one record has."""
+    short = ", ".join(shorten(ids).values())
+    more = f"; {cure}" if cure else ""
+    return Problem(f"{len(ids)} {noun}s are called {visible(name)!r}: {short}{more}.", f"eryx {noun}s list")
 
 
 def _is_whole(given: str) -> bool:

@@ -7,6 +7,7 @@ mark and a word, never by colour alone.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from eryxd.cli.coverage import asks_nowhere, unasked
 from eryxd.cli.refs import shorten, sure
 from eryxd.cli.text import PLAIN, Look, block, cut, date, listed, plural, table, visible
 
@@ -34,31 +35,36 @@ def styled(look: Look, words: str) -> str:
     return look.paint(style, words) if style else words
 
 
-def sessions(reply: Record, look: Look, projects: Mapping[str, str] = _NAMES) -> list[str]:
-    """List sessions: short id, state, title, pattern, project, last change."""
+def sessions(
+    reply: Record,
+    look: Look,
+    names: Mapping[str, str] = _NAMES,
+    nothing: str = "No sessions.  Start one with: eryx run MESSAGE",
+) -> list[str]:
+    """List sessions: short id, state, title, pattern, project, last change.  `names` are those of other records."""
     short = shorten(row["id"] for row in reply["sessions"])
     rows = [
         (
             short[row["id"]],
             styled(look, state(row)),
             cut(row["title"], 40) + (" (pinned)" if row.get("is_pinned") else ""),
-            visible(row["pattern_id"]),
-            visible(projects.get(row["project_id"], row["project_id"])),
+            cut(names.get(row["pattern_id"], row["pattern_id"]), 40),
+            cut(names.get(row["project_id"], row["project_id"]), 40),
             date(row["updated_at"]),
         )
         for row in reply["sessions"]
     ]
-    return listed(table(rows, look), "No sessions.  Start one with: eryx run MESSAGE", reply)
+    return listed(table(rows, look), nothing, reply)
 
 
-def session(reply: Record, look: Look = PLAIN) -> list[str]:
-    """Show one session."""
+def session(reply: Record, look: Look = PLAIN, names: Mapping[str, str] = _NAMES) -> list[str]:
+    """Show one session.  `names` are those of other records, by id."""
     record = reply["session"]
     lines = [
         f"{record['id']}  {styled(look, state(record))}  {look.paint('bold', visible(record['title']))}",
         *facts(
-            ("project", visible(record["project_id"])),
-            ("pattern", visible(record["pattern_id"])),
+            ("project", visible(names.get(record["project_id"], record["project_id"]))),
+            ("pattern", visible(names.get(record["pattern_id"], record["pattern_id"]))),
             ("changed", date(record["updated_at"])),
             ("auto-approves", auto_approves(record)),
             ("archived", "yes" if record.get("is_archived") else ""),
@@ -89,16 +95,25 @@ def inheritance(record: Record) -> str:
     return "Custom for this session" if own else "Inheriting pattern defaults"
 
 
-def session_tools(record: Record, tools: Sequence[Record], look: Look = PLAIN) -> list[str]:
-    """Show each tool of the catalog with whether the session approves it by itself, and what is listed in vain."""
+def session_tools(
+    record: Record, tools: Sequence[Record], look: Look = PLAIN, pattern: Record | None = None
+) -> list[str]:
+    """Show what becomes of a call of each tool of the catalog, and what is listed in vain.
+
+    Without a checkpoint of the pattern a list decides nothing, so that is told first.
+    """
     names = list((record.get("effective") or {}).get("auto_approved_tool_names", ()))
     known = [tool["id"] for tool in tools]
-    rows = [(_switch(look, tool["id"] in names), visible(tool["id"]), visible(tool["label"])) for tool in tools]
+    passes = asks_nowhere(pattern)
+    rows = [(_switch(look, tool["id"] in names, passes), visible(tool["id"]), visible(tool["label"])) for tool in tools]
     rows += [("- inactive", visible(name), "no source offers it now") for name in names if name not in known]
-    return [inheritance(record), *table(rows, look)]
+    loose = unasked(pattern)
+    return [inheritance(record), *([f"tool calls: {loose}"] if loose else []), *table(rows, look)]
 
 
-def _switch(look: Look, on: bool) -> str:
+def _switch(look: Look, on: bool, passes: bool) -> str:
+    if passes:
+        return look.paint("yellow", "✓ passes")
     return look.paint("green", "✓ auto") if on else "? asks"
 
 
@@ -141,6 +156,7 @@ def pattern(reply: Record, look: Look = PLAIN) -> list[str]:
             ("available", available),
             ("about", visible(record.get("description", ""))),
             ("asks before", "; ".join(rule_text(rule) for rule in policy.get("rules", ())) or "nothing"),
+            ("tool calls", unasked(record)),
             (
                 "auto-approves",
                 ", ".join(visible(name) for name in policy.get("auto_approved_tool_names", ())) or "nothing",

@@ -41,7 +41,7 @@ def _backend(backend: Record, look: Look) -> str:
     word = "error" if problem else visible(connection.get("status", "not asked yet"))
     mark = look.paint("green", "✓") if word == "ready" else look.paint("yellow", "✗")
     why = visible(problem or connection.get("summary", ""))
-    chosen = "" if backend["by_default"] else "  (only when named)"
+    chosen = "" if backend["by_default"] else "  (only when named: by an agent, --plan or defaults.backend)"
     return f"  {mark} backend {visible(backend['name'])}: {word}{f', {why}' if why else ''}{chosen}"
 
 

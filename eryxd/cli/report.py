@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from eryxd.api.errors import EXIT_RUN_CANCELLED, EXIT_RUN_FAILED, EXIT_STATUS
 from eryxd.cli.text import Look, here, visible
-from eryxd.client.errors import ClientError, DaemonNotRunning, RemoteError, UntrustedSocket
+from eryxd.client.errors import ClientError, ConnectionLost, DaemonNotRunning, RemoteError, UntrustedSocket
 from eryxd.domain.errors import ErrorCode, EryxError
 
 EXIT_LEFT: Final = 130
@@ -41,7 +41,8 @@ class Problem(ClientError):
 
 
 HINTS: Final[dict[str, str]] = {
-    ErrorCode.BACKEND_UNAVAILABLE: "eryx status",
+    # This release has no other backend than the one that plays plans.
+    ErrorCode.BACKEND_UNAVAILABLE: "eryx run MESSAGE --plan FILE  (plays a plan; a Copilot backend comes later)",
     ErrorCode.BACKEND_FAILED: "eryx daemon logs",
     ErrorCode.PROVIDER_FAILED: "eryx status",
     ErrorCode.STORE_UNAVAILABLE: "eryx status",
@@ -98,8 +99,9 @@ def fail(error: ClientError | EryxError, as_json: bool) -> int:
     if as_json:
         print(to_json({"error": {key: body[key] for key in ("code", "message", "data")}}), file=sys.stderr)
         return int(body["exit_status"])
-    print(f"eryx: {visible(body['message'])}", file=sys.stderr)
-    for problem in _problems(body):
+    message, problems = _apart(body)
+    print(f"eryx: {visible(message)}", file=sys.stderr)
+    for problem in problems:
         print(f"  - {visible(problem)}", file=sys.stderr)
     if body["hint"]:
         print(f"try: {visible(body['hint'])}", file=sys.stderr)
@@ -120,6 +122,8 @@ def describe(error: ClientError | EryxError) -> Reply:
             return _body("not_running", message, {}, "eryx daemon start", error.exit_status)
         case UntrustedSocket():
             return _body("untrusted_socket", str(error), {}, "", error.exit_status)
+        case ConnectionLost():
+            return _body("no_answer", str(error), {}, "eryx daemon start", error.exit_status)
     return _body("no_answer", str(error), {}, "", error.exit_status)
 
 
@@ -130,6 +134,9 @@ def hint_for(refusal: RemoteError) -> str:
         return advice
     if refusal.code == ErrorCode.SESSION_RUNNING:
         return f"eryx timeline {session or 'SESSION'} --follow"
+    if refusal.code == ErrorCode.BACKEND_FAILED and ("problems" in refusal.data or "place" in refusal.data):
+        # It is the plan that is broken, and what is wrong with it is all said.
+        return ""
     if refusal.code == ErrorCode.NOT_FOUND and noun in LISTED:
         return f"eryx {noun}s list"
     return HINTS.get(refusal.code, "")
@@ -145,8 +152,12 @@ def _body(code: str, message: str, data: Reply, hint: str, exit_status: int) -> 
     }
 
 
-def _problems(body: Reply) -> list[str]:
-    """Return the problems that the message does not spell out already."""
-    problems = body["data"].get("problems", ())
+def _apart(body: Reply) -> tuple[str, list[str]]:
+    """Return the message and the problems to list below it: several go there, one stays where it is."""
+    message, problems = body["message"], body["data"].get("problems", ())
     listed = [str(each) for each in problems] if isinstance(problems, list | tuple) else []
-    return [each for each in listed if (each.partition(": ")[2] or each) not in body["message"]]
+    if len(listed) > 1:
+        head, found, rest = message.partition("; ".join(listed))
+        if found and head.endswith(": ") and rest in ("", "."):
+            return head[:-1], listed
+    return message, [each for each in listed if (each.partition(": ")[2] or each) not in message]

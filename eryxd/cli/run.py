@@ -123,6 +123,8 @@ def project_of(client: Client, given: str) -> str:
     """Return the id of a project: of a folder, which becomes one if it is none, or of one that is named."""
     if os.path.isdir(given):
         return str(client.call("projects.add", path=os.path.realpath(given))["project"]["id"])
+    if os.path.isfile(given):
+        raise Problem(f"{visible(given)} is a file, not a folder.", code=ErrorCode.INVALID)
     if os.sep in given:
         raise Problem(f"There is no folder {visible(given)!r}.", "eryx projects list", ErrorCode.NOT_FOUND)
     return refs.project_id(client, given)

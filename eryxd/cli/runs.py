@@ -41,8 +41,20 @@ def show(run: Run, as_json: kit.AsJson = False) -> None:
 def cancel(run: Run, as_json: kit.AsJson = False) -> None:
     """Cancel a run.  Nothing more is allowed from now on; its processes end within seconds."""
     with kit.client() as client:
-        reply = client.call("runs.cancel", run_id=refs.run_id(client, run))
-    kit.emit(reply, as_json, render.run)
+        run_id = refs.run_id(client, run)
+        had_ended = not as_json and client.call("runs.get", run_id=run_id)["run"]["status"] != "running"
+        reply = client.call("runs.cancel", run_id=run_id)
+    kit.emit(reply, as_json, lambda changed, _: [_cancelled(changed["run"], had_ended)])
+
+
+def _cancelled(run: kit.Reply, had_ended: bool) -> str:
+    """Say what became of it."""
+    name, status = f"run {refs.sure(run['id'])}", kit.visible(run["status"])
+    if had_ended:
+        return f"{name} had ended already: {status}"
+    if status != "running":
+        return f"✓ {name} has ended: {status}"
+    return f"✓ cancelling {name}: nothing more is allowed, and its processes end within seconds"
 
 
 @app.command("wait")

@@ -8,9 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from eryxd.cli import kit, refs, render
+from eryxd.cli.coverage import unasked
 from eryxd.cli.kit import Look, Problem, Reply
 from eryxd.cli.run import DEFAULT_PATTERN, project_of
-from eryxd.client.client import Client
+from eryxd.client.client import Client, RemoteError
+from eryxd.domain.errors import ErrorCode
 
 app = kit.group("Conversations, and what each approves by itself.")
 
@@ -49,10 +51,13 @@ def search(
     limit: kit.Limit = 100,
     as_json: kit.AsJson = False,
 ) -> None:
-    """Find sessions by words in the title, the project, the pattern or a message."""
+    """Find sessions by words.
+
+    They are looked for in the title, the project, the pattern and the messages.
+    """
     with kit.client() as client:
         reply = client.call("sessions.search", query=" ".join(words), archived=archived or None, limit=limit)
-        _emit_list(client, reply, as_json)
+        _emit_list(client, reply, as_json, "Nothing matches.")
 
 
 @app.command("show")
@@ -76,7 +81,7 @@ def create(
             project_id=project_of(client, project) if project else None,
             title=title,
         )
-    kit.emit(reply, as_json, render.session)
+        _emit_one(client, reply, as_json)
 
 
 @app.command("approvals")
@@ -110,13 +115,20 @@ def approvals(
             session_id=session_id,
             auto_approved_tool_names=None if inherit else names,
         )
-    kit.emit(reply, as_json, lambda changed, look: [_approves(changed)])
+        pattern = None if as_json else _pattern_of(client, reply["session"])
+    kit.emit(reply, as_json, lambda changed, _: _approves(changed, pattern))
 
 
 @app.command("revoke")
 def revoke(session: Session, as_json: kit.AsJson = False) -> None:
-    """Make every further tool call of the session ask, now, also in a run that is under way."""
-    _call_one("sessions.revoke", session, as_json)
+    """Make every further tool call ask, now.
+
+    Also in a run that is under way, and there also where no rule covers the call.
+    """
+    with kit.client() as client:
+        reply = client.call("sessions.revoke", session_id=refs.session_id(client, session))
+        pattern = None if as_json else _pattern_of(client, reply["session"])
+    kit.emit(reply, as_json, lambda revoked, _: [_revoked(revoked["session"], pattern)])
 
 
 @app.command("rename")
@@ -143,7 +155,7 @@ def archive(session: Session, off: Off = False, as_json: kit.AsJson = False) -> 
 
 @app.command("duplicate")
 def duplicate(session: Session, as_json: kit.AsJson = False) -> None:
-    """Copy its settings to a new session; messages and runs are not copied."""
+    """Copy its settings to a new session.  Messages and runs are not copied."""
     _call_one("sessions.duplicate", session, as_json)
 
 
@@ -155,34 +167,51 @@ def delete(
     ] = False,
     as_json: kit.AsJson = False,
 ) -> None:
-    """Delete it with its messages and runs; a run that is under way is ended first."""
+    """Delete it with its messages and runs.  A run that is under way is ended first."""
     with kit.client() as client:
         session_id = refs.session_id(client, session)
         reply = client.call("sessions.delete", session_id=session_id, remove_folder=remove_folder or None)
     kit.emit(reply, as_json, lambda _, __: [f"deleted session {session_id}"])
 
 
-def _emit_list(client: Client, reply: Reply, as_json: bool) -> None:
-    names: dict[str, str] = {}
-    if not as_json:
-        names = {row["id"]: row["name"] for row in client.call("projects.list")["projects"]}
-    kit.emit(reply, as_json, lambda listing, look: render.sessions(listing, look, names))
+def _emit_list(
+    client: Client, reply: Reply, as_json: bool, nothing: str = "No sessions.  Start one with: eryx run MESSAGE"
+) -> None:
+    names = {} if as_json or not reply["sessions"] else refs.names(client)
+    kit.emit(reply, as_json, lambda listing, look: render.sessions(listing, look, names, nothing))
 
 
 def _call_one(method: str, session: str, as_json: bool, **params: object) -> None:
     with kit.client() as client:
         reply = client.call(method, session_id=refs.session_id(client, session), **params)
-    kit.emit(reply, as_json, render.session)
+        _emit_one(client, reply, as_json)
+
+
+def _emit_one(client: Client, reply: Reply, as_json: bool) -> None:
+    names = {} if as_json else refs.names(client)
+    kit.emit(reply, as_json, lambda shown, look: render.session(shown, look, names))
+
+
+def _pattern_of(client: Client, session: Reply) -> Reply | None:
+    """Return the pattern of a session, or None when it is gone."""
+    try:
+        pattern: Reply = client.call("patterns.get", pattern_id=session["pattern_id"])["pattern"]
+    except RemoteError as refusal:
+        if refusal.code == ErrorCode.NOT_FOUND:
+            return None
+        raise
+    return pattern
 
 
 def _show_approvals(client: Client, session_id: str, as_json: bool) -> None:
     reply = client.call("sessions.get", session_id=session_id)
     tools = [] if as_json else client.call("tools.list", session_id=session_id)["tools"]
-    kit.emit(reply, as_json, lambda shown, look: _tools_text(shown, tools, look))
+    pattern = None if as_json else _pattern_of(client, reply["session"])
+    kit.emit(reply, as_json, lambda shown, look: _tools_text(shown, tools, look, pattern))
 
 
-def _tools_text(reply: Reply, tools: list[Reply], look: Look) -> list[str]:
-    return render.session_tools(reply["session"], tools, look)
+def _tools_text(reply: Reply, tools: list[Reply], look: Look, pattern: Reply | None) -> list[str]:
+    return render.session_tools(reply["session"], tools, look, pattern)
 
 
 def _changed(client: Client, session_id: str, add: list[str], remove: list[str], as_json: bool) -> list[str]:
@@ -203,5 +232,16 @@ def _changed(client: Client, session_id: str, add: list[str], remove: list[str],
     return [name for name in dict.fromkeys([*names, *add]) if name not in remove]
 
 
-def _approves(reply: Reply) -> str:
-    return f"auto-approves: {render.auto_approves(reply['session'])}"
+def _approves(reply: Reply, pattern: Reply | None) -> list[str]:
+    loose = unasked(pattern)
+    return [f"auto-approves: {render.auto_approves(reply['session'])}", *([f"tool calls: {loose}"] if loose else [])]
+
+
+def _revoked(session: Reply, pattern: Reply | None) -> str:
+    """Say what asks from now on: a run that is under way asks whatever the rules, a later one follows them."""
+    loose = unasked(pattern)
+    if not loose:
+        return "✓ every further call asks"
+    if session["status"] == "running":
+        return f"✓ every further call of this run asks; in later runs: {loose}"
+    return f"✓ nothing is auto-approved; yet of tool calls {loose}"

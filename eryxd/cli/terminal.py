@@ -5,6 +5,7 @@ escape sequence (an arrow key ends in a letter) is thrown away.
 """
 
 import os
+import re
 import select
 import sys
 import termios
@@ -21,6 +22,9 @@ _SEQUENCE_S: Final = 0.1
 """How long the rest of an escape sequence may take, over a slow line."""
 
 _ESCAPE: Final = b"\x1b"
+
+_UNTYPED: Final = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|O.|.)?|[\x00-\x1f\x7f-\x9f]")
+"""What stands in a line and was not written: sequences that keys such as the arrows send, and control characters."""
 
 
 def is_interactive() -> bool:
@@ -61,11 +65,14 @@ class Terminal:
         return typed.decode() if len(typed) == 1 and typed.isascii() else ""
 
     def line(self, question: str) -> str | None:
-        """Return a line of text, or None when the person changed their mind (Ctrl-D)."""
+        """Return a line of text, or None when the person changed their mind (Ctrl-D, also behind some text)."""
         self.show(question)
         with self._ctrl_c.waiting():
             typed = os.read(self._input, _CHUNK_BYTES)
-        return typed.decode(errors="replace").strip() if typed else None
+        if not typed.endswith(b"\n"):
+            self.show("\n")
+            return None
+        return _UNTYPED.sub("", typed.decode(errors="replace")).strip()
 
     def _read(self) -> bytes:
         typed = os.read(self._input, _CHUNK_BYTES)

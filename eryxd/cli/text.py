@@ -124,11 +124,15 @@ def block(text: str, look: Look, rule: str = RULE) -> list[str]:
 
 
 def _folded(line: str, room: int) -> Iterable[str]:
-    while room and columns(line) > room:
-        part = _fitting(line, room)
-        yield part
-        line = line[len(part) :]
-    yield line
+    # One pass: an agent's message of a megabyte may be a single line.
+    start = used = 0
+    for index, mark in enumerate(line if room else ""):
+        width = _cell(mark)
+        if used + width > room:
+            yield line[start:index]
+            start, used = index, 0
+        used += width
+    yield line[start:]
 
 
 def table(rows: Sequence[Sequence[str]], look: Look = PLAIN) -> list[str]:
@@ -160,6 +164,16 @@ def listed(lines: Sequence[str], nothing: str, reply: Mapping[str, Any]) -> list
 def clock(timestamp: str) -> str:
     """Return the local time of day of an RFC 3339 timestamp, to the second."""
     return _local(timestamp, "%H:%M:%S")
+
+
+def seconds(since: str, until: str) -> float:
+    """Return how long it is from one RFC 3339 timestamp to another, 0 when one of them is none."""
+    import datetime
+
+    try:
+        return (datetime.datetime.fromisoformat(until) - datetime.datetime.fromisoformat(since)).total_seconds()
+    except (TypeError, ValueError):
+        return 0.0
 
 
 def date(timestamp: str) -> str:

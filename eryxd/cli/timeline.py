@@ -3,6 +3,7 @@
 Source: TLN-1 to TLN-4.
 """
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ import typer
 from eryxd.cli import kit, narrate, refs
 from eryxd.cli.kit import Problem, Reply
 from eryxd.client.client import Client
+from eryxd.domain.errors import ErrorCode
 
 
 def timeline(
@@ -31,21 +33,32 @@ def timeline(
             return
         from eryxd.cli import following
 
-        status = following.follow(client, run_id, None, as_json=as_json, cancels=False)
+        status = following.follow(client, run_id, None, as_json=as_json, cancels=False, joins=True)
     raise typer.Exit(status)
 
 
 def _run_id(client: Client, given: str) -> str:
     """Return the run that is meant: ids of sessions and runs begin with different letters."""
     if not given.lower().startswith("s"):
-        return refs.run_id(client, given)
-    session_id = refs.session_id(client, given)
+        return _known(given, refs.run_id, client)
+    session_id = _known(given, refs.session_id, client)
     runs = client.call("runs.list", session_id=session_id, limit=1)["runs"]
     if not runs:
         raise Problem(
             f"Session {refs.sure(session_id)} has no run.", f"eryx run --session {refs.sure(session_id)} MESSAGE"
         )
     return str(runs[0]["id"])
+
+
+def _known(given: str, find: Callable[[Client, str], str], client: Client) -> str:
+    """Return the id that begins so.  Raises: Problem -- none does, of either kind."""
+    try:
+        return find(client, given)
+    except Problem as problem:
+        if problem.code != ErrorCode.NOT_FOUND:
+            raise
+        message = f"No run or session begins with {kit.visible(given)!r}."
+        raise Problem(message, "eryx runs list", ErrorCode.NOT_FOUND) from problem
 
 
 def _whole(client: Client, run_id: str) -> Reply:

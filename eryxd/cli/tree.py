@@ -1,6 +1,7 @@
 """The tree of commands.  Only the module of the wanted one is imported; help lists all from the table here."""
 
-from typing import Any, Final, NamedTuple
+import errno
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 from typer.core import TyperGroup
@@ -8,7 +9,7 @@ from typer.main import get_command, get_group
 
 from eryxd.cli import kit
 from eryxd.client.errors import ClientError
-from eryxd.domain.errors import EryxError
+from eryxd.domain.errors import ErrorCode, EryxError
 
 
 class Word(NamedTuple):
@@ -73,6 +74,17 @@ class Root(TyperGroup):
             return super().invoke(ctx)
         except (ClientError, EryxError) as error:
             raise typer.Exit(kit.fail(error, kit.wants_json(ctx))) from error
+        except OSError as error:
+            # A reader that has gone is no failure of ours; click ends such a command quietly.
+            if error.errno == errno.EPIPE:
+                raise
+            raise typer.Exit(kit.fail(_refused(error), kit.wants_json(ctx))) from error
+
+
+def _refused(error: OSError) -> kit.Problem:
+    """Return what the system refused, as one line."""
+    where = f"{error.filename}: " if error.filename is not None else ""
+    return kit.Problem(f"The system refuses: {where}{error.strerror or error}.", code=ErrorCode.INTERNAL)
 
 
 def load(name: str) -> Any:
@@ -97,8 +109,20 @@ app = typer.Typer(
 )
 
 
+def _print_version(value: bool) -> None:
+    if value:
+        from eryxd import __version__
+
+        print(f"eryx {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def eryx() -> None:
+def eryx(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
     """Decide what your coding agents may do.
 
     `eryx daemon start` once, then `eryx run MESSAGE`; what needs you is in `eryx approvals list`.

@@ -14,7 +14,7 @@ from eryxd.core.change import Tx, record_offers, touch
 from eryxd.core.live import acting_run, agent_of, expiry, list_owner, open_run, request
 from eryxd.core.saying import publish_withheld
 from eryxd.core.sessions import SCRATCHPAD_OVERRIDE, current_list, need
-from eryxd.core.settle import COMPLETED, EXPIRED, FAILED, call_key, close_approval, settle
+from eryxd.core.settle import COMPLETED, EXPIRED, FAILED, close_approval, settle
 from eryxd.core.views import offers_of, pending
 from eryxd.domain import approval as approvals
 from eryxd.domain.approval import Approval, ApprovalContent, ApprovalStatus, Resolution
@@ -351,8 +351,3 @@ def expire(tx: Tx, approval_id: ApprovalId) -> None:
         settle(tx, approval.run_id, EXPIRED, "Nobody answered the final response in time.")
     else:
         close_approval(tx, approval, Resolution.EXPIRED, Deny(by=DeniedBy.EXPIRED))
-
-
-def event_seed(run: RunId, agent: AgentId | UnsetType, call: ToolCall) -> str:
-    """Return what the id of a call's timeline event is made from."""
-    return call_key(run, agent, call.call_id)

@@ -172,9 +172,9 @@ def need(tx: Tx, session: SessionId) -> SessionHead:
     return tx.need(SessionHead, session, "session")
 
 
-def changed(tx: Tx, head: SessionHead, warnings: tuple[str, ...] = ()) -> out.SessionChanged:
+def changed(tx: Tx, head: SessionHead) -> out.SessionChanged:
     """Return the reply that carries a session; the engine fills in the seq of its commit."""
-    return out.SessionChanged(session=tx.session_view(head.id), seq=0, warnings=warnings)
+    return out.SessionChanged(session=tx.session_view(head.id), seq=0)
 
 
 def refuse_running(tx: Tx, head: SessionHead, verb: str) -> None:

@@ -45,14 +45,14 @@ INTERRUPTED: Final = End(RunStatus.ERROR, TimelineKind.RUN_FAILED, Resolution.IN
 
 def settle(
     tx: Tx, run_id: RunId, end: End, error: str | UnsetType = UNSET, partial: Mapping[MessageId, str] = {}
-) -> Run | None:
-    """End a run with everything that hangs on it.  None when it had ended before.
+) -> None:
+    """End a run with everything that hangs on it; one that has ended stays as it is.
 
     `partial` holds the text of messages whose streaming was cut off; they stay, marked incomplete.
     """
     run = tx.get(Run, run_id)
     if run is None or run.status is not RunStatus.RUNNING:
-        return None
+        return
     for approval in pending(tx, run.session_id):
         if approval.run_id == run.id:
             close_approval(tx, approval, end.resolution, Deny(by=end.denied_by))
@@ -63,7 +63,7 @@ def settle(
         tx.put(replace(event, status=status, updated_at=tx.now))
     for row in tx.of(Withheld, run.id):
         tx.delete(Withheld, row.id)
-    return _close_run(tx, run, end, error)
+    _close_run(tx, run, end, error)
 
 
 def _cut_messages(tx: Tx, run: Run, partial: Mapping[MessageId, str]) -> None:
@@ -75,7 +75,7 @@ def _cut_messages(tx: Tx, run: Run, partial: Mapping[MessageId, str]) -> None:
             tx.put(replace(event, content=text, updated_at=tx.now))
 
 
-def _close_run(tx: Tx, run: Run, end: End, error: str | UnsetType) -> Run:
+def _close_run(tx: Tx, run: Run, end: End, error: str | UnsetType) -> None:
     run = replace(run, status=end.status, completed_at=tx.now, error=error)
     tx.put(run)
     failed = end.status is RunStatus.ERROR
@@ -96,7 +96,6 @@ def _close_run(tx: Tx, run: Run, end: End, error: str | UnsetType) -> Run:
         status = SessionStatus.ERROR if failed else SessionStatus.IDLE
         touch(tx, head, status=status, last_error=error if failed else UNSET)
     tx.then(ForgetRun(run))
-    return run
 
 
 def close_approval(

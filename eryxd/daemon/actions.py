@@ -39,7 +39,7 @@ async def add_project(daemon: Daemon, caller: Caller, request: ask.ProjectsAdd) 
     _refuse_no_path(request.path, "A project")
     path = os.path.realpath(request.path)
     if os.path.lexists(path) and not os.path.isdir(path):
-        raise Invalid(f"{path} is a file, not a folder.", problems=["path: is not a folder"])
+        raise Invalid(f"{path} is a file, not a folder.", problems=["path: is a file, not a folder"])
     if not os.path.isdir(path):
         raise Invalid(f"There is no folder {path}.", problems=["path: does not exist"], next=f"mkdir -p {path}")
     name = request.name or os.path.basename(path) or path

@@ -12,6 +12,7 @@ import os
 import signal
 import sqlite3
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +41,9 @@ STARTED_BY_AN_AGENT: Final = (
     " that judges it. Start it from your own shell or service. Where everything carries that mark, as in some"
     " containers, set guard.no_new_privs = false in config.toml."
 )
+
+WORKERS: Final = 32
+"""Threads for what blocks: looking at files, parsing plans.  They are started as they are needed."""
 
 TRIM_EVERY_S: Final = 60.0
 TRIM_STEP: Final = 500
@@ -97,6 +101,8 @@ def _serve() -> int:
 
 
 async def _run(settings: Settings, children: Children) -> None:
+    # Blocking work of all sessions shares these threads: a few slow searches must not hold up everybody's questions.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(WORKERS, "eryxd-work"))
     daemon = await start(settings, children)
     runtime = Path(paths.runtime_dir())
     single.prepare_runtime(runtime)
@@ -104,7 +110,7 @@ async def _run(settings: Settings, children: Children) -> None:
     limits = Limits(connections=settings.limits.connections, per_peer=settings.limits.connections_per_peer)
     server = Server(single.bind_socket(runtime), dispatcher, limits, os.geteuid())
     await server.start()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, daemon.request_stop)
     asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, children.child_ended)
     chores = asyncio.create_task(_chores(daemon, settings))

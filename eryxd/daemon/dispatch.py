@@ -91,9 +91,6 @@ ACTIONS: Final[Mapping[str, Callable[[Daemon, Caller, Any], Awaitable[Any]]]] = 
 }
 """Wait for something outside besides the commit."""
 
-ON_CONNECTION: Final = ("hello", "events.subscribe", "events.unsubscribe")
-"""Change the connection itself."""
-
 REFUSALS_REMEMBERED: Final = 256
 """How many refused (process, method) pairs are remembered, so that each is told once and a flood writes little."""
 

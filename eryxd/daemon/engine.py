@@ -126,9 +126,9 @@ class Engine:
             raise
         self._accept(one, done)
 
-    def look(self, use_case: Callable[[Tx, Any], T], request: Any, **facts: Any) -> T:
+    def look(self, use_case: Callable[[Tx, Any], T], request: Any) -> T:
         """Compute a use case that only looks, on what is durable; whatever it puts is taken back."""
-        tx = Tx(self.committed, self.committed, {}, self.stored, self._context(**facts))
+        tx = Tx(self.committed, self.committed, {}, self.stored, self._context())
         try:
             return use_case(tx, request)
         finally:

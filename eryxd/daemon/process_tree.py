@@ -133,12 +133,12 @@ def _add_descendants(found: set[int], table: dict[int, Process]) -> None:
         waiting += new
 
 
-def kill(trees: Collection[Tree], bound_s: float = KILL_BOUND_S) -> tuple[set[int], bool]:
+def kill(trees: Collection[Tree]) -> tuple[set[int], bool]:
     """Kill all members of these trees, again and again until a look finds none alive; takes a thread's time.
 
-    Returns the pids that were killed, and whether all were gone within `bound_s`.
+    Returns the pids that were killed, and whether all were gone within `KILL_BOUND_S`.
     """
-    deadline = time.monotonic() + bound_s
+    deadline = time.monotonic() + KILL_BOUND_S
     pause_s = FIRST_PAUSE_S
     killed: set[int] = set()
     while living := [process for process in members(trees) if not process.is_dead]:
@@ -165,24 +165,21 @@ def send(process: Process, number: signal.Signals) -> None:
             os.close(pidfd)
 
 
-def reap_adopted(own: Container[int]) -> list[int]:
-    """Reap the dead that this process adopted as a subreaper, and nobody else's children; return their pids."""
-    reaped = []
+def reap_adopted(own: Container[int]) -> None:
+    """Reap the dead that this process adopted as a subreaper, and nobody else's children."""
     for process in _adopted(own):
         # Whoever did start it may wait for it meanwhile.
         with contextlib.suppress(ChildProcessError):
             if process.state == "Z":
                 os.waitpid(process.pid, os.WNOHANG)
-                reaped.append(process.pid)
-    return reaped
 
 
-def kill_adopted(own: Container[int], bound_s: float = KILL_BOUND_S) -> bool:
+def kill_adopted(own: Container[int]) -> bool:
     """Kill and reap everything that was adopted: what got away from its tree.  Returns whether all is gone.
 
     Only for when nothing is running that it could belong to.
     """
-    deadline = time.monotonic() + bound_s
+    deadline = time.monotonic() + KILL_BOUND_S
     while found := list(_adopted(own)):
         for process in found:
             send(process, signal.SIGKILL)

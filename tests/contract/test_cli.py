@@ -65,6 +65,7 @@ def daemon(tmp_path: Path) -> Iterator[FakeDaemon]:
         "approvals.get": not_found,
         "sessions.list": lambda _: {"sessions": [wire(builders.session_view())]},
         "projects.list": lambda _: {"projects": []},
+        "patterns.list": lambda _: {"patterns": []},
         "timeline.get": lambda _: {
             "run": wire(builders.run(status="completed")),
             "events": [wire(builders.timeline_event())],
@@ -194,3 +195,19 @@ def test_a_word_that_is_none_is_a_wrong_command_line() -> None:
 
     assert result.exit_code == 2
     assert "sessions" in result.stderr
+
+
+@pytest.mark.parametrize("name", [name for name, word in WORDS.items() if word.is_group])
+def test_no_sentence_of_help_is_cut(name: str) -> None:
+    """Of each command the list shows the first sentence, whole."""
+    page = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "80"}).stdout
+    _, _, listed = page.partition("Commands:")
+
+    assert "..." not in listed
+
+
+def test_the_version_is_told_where_people_look_for_it() -> None:
+    as_option, as_word = (CliRunner().invoke(app, [word]) for word in ("--version", "version"))
+
+    assert as_option.exit_code == 0
+    assert as_option.stdout == as_word.stdout

@@ -174,7 +174,7 @@ def test_the_stop_command_ends_it(daemon: DaemonProcess) -> None:
 
 
 @requirement("DUR-22", "APR-10")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=["SIGTERM", "SIGINT", "SIGHUP"])
 def test_a_signal_settles_what_runs_and_kills_what_it_started(
     stage: Stage, daemon: DaemonProcess, number: signal.Signals
 ) -> None:

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from eryxd.cli.tree import app
 from tests import builders
-from tests.fakes import FakeDaemon, Reply, wire
+from tests.fakes import FakeDaemon, Reply, refuse, wire
 
 FIRST: Final = "a" + "7k2" + "a" * 13
 SECOND: Final = "a" + "7k3" + "a" * 13
@@ -22,17 +22,30 @@ Start = Callable[..., FakeDaemon]
 
 
 def daemons(home: Path) -> Iterator[Start]:
-    """Yield what starts a daemon that answers these methods (`noun__verb`); it ends with the test."""
+    """Yield what starts a daemon that answers these methods (`noun__verb`); it ends with the test.
+
+    Unless told otherwise it knows no pattern and no project.
+    """
     running: list[FakeDaemon] = []
 
     def start(**replies: Reply) -> FakeDaemon:
-        table = {name.replace("__", "."): reply for name, reply in replies.items()}
+        table: dict[str, Reply] = {
+            "patterns.list": lambda _: {"patterns": []},
+            "patterns.get": gone,
+            "projects.list": lambda _: {"projects": []},
+            "approvals.get": gone,
+        }
+        table |= {name.replace("__", "."): reply for name, reply in replies.items()}
         running.append(FakeDaemon(home, table).__enter__())
         return running[0]
 
     yield start
     for each in running:
         each.__exit__()
+
+
+def gone(_: dict[str, Any]) -> Any:
+    raise refuse("not_found")
 
 
 def eryx(home: FakeDaemon | Path, *words: str, stdin: str = "") -> Result:

@@ -13,6 +13,7 @@ from tests.unit.cli_story import ASKED, RUN, SESSION, Story
 
 EVIL: Final = "echo \x1b]0;owned\x07 \x1b[8mhidden"
 QUESTION: Final = "[l]ater > "
+LONG: Final = "\n".join(f"echo {index}" for index in range(50))
 
 
 @pytest.fixture
@@ -136,10 +137,85 @@ def test_a_refused_answer_is_told_and_asked_again(story: Story) -> None:
 
 @requirement("CLI-10")
 def test_long_content_is_cut_in_the_question_and_says_so(tmp_path: Path) -> None:
-    with Story(tmp_path, command="\n".join(f"echo {index}" for index in range(50))) as story, story.person() as person:
-        person.sees("31 more lines: press s")
+    """The middle is left out: what matters may stand at the end."""
+    with Story(tmp_path, command=LONG) as story, story.person() as person:
+        person.sees("echo 5\r\n")
+        person.sees("31 lines not shown: press s")
+        person.sees("echo 49")
         person.sees(QUESTION)
-        assert "echo 40" not in person.output
+        assert "echo 25" not in person.output
+
+
+@requirement("CLI-10")
+@pytest.mark.parametrize("key", ["a", "A"])
+def test_what_was_shown_in_part_is_approved_only_on_saying_so(tmp_path: Path, key: str) -> None:
+    with Story(tmp_path, command=LONG) as story, story.person() as person:
+        person.sees(QUESTION)
+        person.types(key)
+        person.sees("31 lines were not shown.  Approve anyway? [y/N]")
+        person.types("\n")
+        person.sees(QUESTION)
+        assert story.daemon.arguments("approvals.resolve") == []
+
+        person.types(key)
+        person.sees("[y/N] > ")
+        person.types("y\n")
+        assert person.leaves_with() == 0
+
+    assert len(story.daemon.arguments("approvals.resolve")) == 1
+
+
+@requirement("CLI-10")
+def test_what_was_shown_whole_is_approved_with_one_key(tmp_path: Path) -> None:
+    with Story(tmp_path, command=LONG) as story, story.person() as person:
+        person.sees(QUESTION)
+        person.types("s")
+        person.sees("echo 25")
+        person.sees(QUESTION)
+        person.types("a")
+        assert person.leaves_with() == 0
+
+    assert "[y/N]" not in person.output
+
+
+@requirement("CLI-10")
+@pytest.mark.parametrize("typed", ["", "use pyt"])
+def test_ctrl_d_goes_back_from_the_note_on_a_line_of_its_own(story: Story, typed: str) -> None:
+    with story.person() as person:
+        person.sees(QUESTION)
+        person.types("r")
+        person.sees("back) > ")
+        person.types(f"{typed}\x04")
+        person.sees("\r\n  [a]pprove")
+
+        assert story.daemon.arguments("approvals.resolve") == []
+
+
+@requirement("CLI-10")
+def test_arrow_keys_and_control_characters_do_not_get_into_a_note(story: Story) -> None:
+    with story.person() as person:
+        person.sees(QUESTION)
+        person.types("r")
+        person.sees("back) > ")
+        person.types("use\x1b[D\x1bOA\x1b[1;5C py\x07test — ünï\n")
+
+        person.leaves_with()
+
+    assert story.daemon.arguments("approvals.resolve")[0]["note"] == "use pytest — ünï"
+
+
+@requirement("CLI-8")
+def test_a_daemon_that_goes_at_the_question_is_told_on_a_line_of_its_own(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    story.__enter__()
+    with story.person() as person:
+        person.sees(QUESTION)
+        story.__exit__()
+
+        assert person.leaves_with() == 69
+
+    assert "[l]ater > \r\neryx: " in person.output
+    assert person.output.endswith("try: eryx daemon start\r\n")
 
 
 @requirement("CLI-1")

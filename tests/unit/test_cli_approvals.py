@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from eryxd.api.errors import EXIT_STATUS
-from eryxd.cli.text import clock
+from eryxd.cli.approvals import _resolved
+from eryxd.cli.text import Look, clock, columns
 from eryxd.domain.errors import ErrorCode
 from tests import builders
 from tests.fakes import Reply, refuse, wire
@@ -142,3 +143,45 @@ def test_the_whole_content_is_read_page_by_page(daemon: Start) -> None:
     result = eryx(daemon(approvals__content=page), "approvals", "show", FIRST, "--full")
 
     assert result.stdout == f"command\n  │ {'x' * 30}\n"
+
+
+@requirement("APR-1")
+def test_a_list_says_what_would_be_done(daemon: Start) -> None:
+    def whole(params: dict[str, Any]) -> Any:
+        reply = shown(params)
+        if params["approval_id"] == SECOND:
+            arguments = {"pattern": "TODO", "path": "src"}
+            search = builders.permission(command=None, path="src", arguments=arguments)
+            reply["approval"] |= {"tool_name": "rg", "permission": wire(search)}
+        return reply
+
+    fake = daemon(approvals__list=approvals_of(FIRST, SECOND), approvals__get=whole)
+
+    assert [line.split("  ")[-1] for line in eryx(fake, "approvals", "list").stdout.splitlines()] == [
+        "shell make test",
+        "rg TODO in src",
+    ]
+
+
+@requirement("APR-1")
+def test_a_list_of_what_was_decided_says_by_whom_and_how(daemon: Start) -> None:
+    by_me = builders.approval(FIRST, status="approved", resolution="user", resolved_by=builders.decider(uid=7))
+    late = builders.approval(SECOND, status="rejected", resolution="expired")
+    fake = daemon(approvals__list=lambda _: {"approvals": wire([by_me, late])})
+
+    lines = eryx(fake, "approvals", "list", "--resolved").stdout.splitlines()
+
+    assert lines[0].startswith("a7k2  ✓ approved  ")
+    assert "  by uid 7 (eryx pid 4321)  " in lines[0]
+    assert "  because nobody answered in time  " in lines[1]
+
+
+def test_what_was_approved_is_one_line_that_fits_the_terminal() -> None:
+    record = wire(builders.approval(FIRST, permission=builders.permission(command="echo one\n" * 50)))
+    reply = {"approval": {**record, "status": "approved"}, "released": [], "session": wire(builders.session_view())}
+
+    lines = _resolved(record, reply, Look(width=60))
+
+    assert len(lines) == 1
+    assert columns(lines[0]) == 60
+    assert lines[0].startswith("✓ approved  a7k2aaaa  shell echo one\\necho one")

@@ -1,6 +1,7 @@
 """All other commands over a real socket, and what they have in common."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -176,5 +177,98 @@ def test_a_session_made_for_a_message_that_is_refused_is_not_left_behind(daemon:
 
     result = eryx(fake, "run", "hello", "--scratch")
 
-    assert (result.exit_code, result.stderr.splitlines()[1]) == (69, "try: eryx status")
+    assert result.exit_code == 69
+    assert result.stderr.splitlines()[1].startswith("try: eryx run MESSAGE --plan FILE")
     assert fake.arguments("sessions.delete") == [{"session_id": SESSION}]
+
+
+@requirement("CLI-8")
+def test_problems_that_a_message_strings_together_are_told_one_per_line(daemon: Start) -> None:
+    problems = ["title: a plan needs one, a text", "step 1: it does nothing"]
+
+    def refused(_: dict[str, Any]) -> Any:
+        message = f"The plan /p.toml cannot be played: {'; '.join(problems)}."
+        raise refuse("backend_failed", message, place="/p.toml", problems=problems)
+
+    result = eryx(daemon(projects__list=refused), "projects", "list")
+
+    assert result.stderr.splitlines() == [
+        "eryx: The plan /p.toml cannot be played:",
+        "  - title: a plan needs one, a text",
+        "  - step 1: it does nothing",
+    ]
+
+
+@requirement("CLI-8")
+def test_what_the_system_refuses_is_one_line(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.touch()
+
+    result = eryx(home, "daemon", "start")
+
+    assert result.exit_code == EXIT_STATUS[ErrorCode.STORE_UNAVAILABLE]
+    assert result.stderr.splitlines() == [
+        f"eryx: The daemon cannot keep its files in {home}/state: {home}/state: Not a directory.",
+        "try: ERYX_HOME=FOLDER eryx daemon start",
+    ]
+
+
+@requirement("CLI-8")
+def test_a_folder_that_is_gone_below_a_person_is_one_line(daemon: Start, tmp_path: Path) -> None:
+    here, gone = os.getcwd(), tmp_path / "gone"
+    gone.mkdir()
+    fake = daemon(store__backup=lambda _: {})
+    os.chdir(gone)
+    gone.rmdir()
+    try:
+        result = eryx(fake, "store", "backup", "b.db")
+    finally:
+        os.chdir(here)
+
+    assert result.exit_code == EXIT_STATUS[ErrorCode.INTERNAL]
+    assert result.stderr == "eryx: The system refuses: No such file or directory.\n"
+
+
+def test_stopping_what_does_not_run_is_no_failure(tmp_path: Path) -> None:
+    result = eryx(tmp_path, "daemon", "stop")
+
+    assert (result.exit_code, result.stdout) == (0, "✓ the daemon is not running\n")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("running", "running", "✓ cancelling run ryyyyyyy: nothing more is allowed, and its processes end within"),
+        ("running", "cancelled", "✓ run ryyyyyyy has ended: cancelled"),
+        ("completed", "completed", "run ryyyyyyy had ended already: completed"),
+    ],
+)
+def test_cancelling_says_what_it_did(daemon: Start, before: str, after: str, said: str) -> None:
+    fake = daemon(
+        runs__get=lambda _: {"run": wire(builders.run(RUN, status=before))},
+        runs__cancel=lambda _: {"run": wire(builders.run(RUN, status=after)), "seq": 1},
+    )
+
+    result = eryx(fake, "runs", "cancel", RUN)
+
+    assert (result.exit_code, result.stdout.startswith(said)) == (0, True)
+
+
+@pytest.mark.parametrize("given", ["qqqq", "sqqq"])
+def test_a_timeline_of_nothing_says_that_neither_kind_begins_so(daemon: Start, given: str) -> None:
+    fake = daemon(runs__list=lambda _: {"runs": []}, sessions__list=lambda _: {"sessions": []})
+
+    result = eryx(fake, "timeline", given)
+
+    assert (result.exit_code, result.stderr.splitlines()[0]) == (66, f"eryx: No run or session begins with '{given}'.")
+
+
+def test_a_project_that_is_a_file_is_refused_as_one(daemon: Start, tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    file.touch()
+
+    fake = daemon(patterns__list=lambda _: {"patterns": [wire(builders.pattern("single"))]})
+
+    result = eryx(fake, "sessions", "create", "--project", str(file))
+
+    assert result.stderr == f"eryx: {file} is a file, not a folder.\n"

@@ -1,6 +1,8 @@
 """A run told while it happens."""
 
-from eryxd.cli.narrate import Live
+from typing import Any
+
+from eryxd.cli.live import Live
 from tests import builders
 from tests.fakes import wire
 from tests.requirements import requirement
@@ -57,3 +59,38 @@ def test_live_tells_a_message_when_it_is_whole() -> None:
 
     assert live.take({"type": "timeline-event", "timeline_event": begun}) == []
     assert live.take({"type": "timeline-event", "timeline_event": whole})[1].strip() == "│ Done."
+
+
+def lines_of(live: Live, *records: Any) -> list[str]:
+    """Return what is told of these, without times."""
+    told = [line for each in records for line in live.take({"type": "timeline-event", "timeline_event": each})]
+    return [line[10:] if line[2:3] == ":" else line.strip() for line in told]
+
+
+def test_who_joins_reads_the_decision_before_the_result() -> None:
+    """In a timeline the call stands before the approval that it asked for."""
+    done = call("t2", ask("ask", "not-listed", "a1"), status="completed", result="ok")
+
+    assert lines_of(Live(), done, decided()) == [
+        "✓ shell make test  asked (not-listed): approved by you (cli pid 123)  · Coder",
+        "↳ ok",
+    ]
+
+
+def test_who_joins_is_told_the_start_with_its_message() -> None:
+    started = wire(builders.timeline_event(kind="run-started", content="Mend it."))
+
+    assert lines_of(Live(joins=True), started, started) == ["▸ started", "│ Mend it."]
+    assert lines_of(Live(), started) == []
+
+
+def test_results_of_calls_that_run_side_by_side_say_of_which() -> None:
+    first, second = ({"tool_name": "create", "arguments": {"path": f"{each}.md"}} for each in ("a", "b"))
+    auto = ask("auto", "pattern-list")
+    open_calls = [call("t1", auto, **first), call("t2", auto, **second)]
+    done = [
+        call("t1", auto, status="completed", result="Created a.", **first),
+        call("t2", auto, status="error", result="No.", **second),
+    ]
+
+    assert lines_of(Live(), *open_calls, *done)[2:] == ["↳ create a.md: Created a.", "✗ create b.md failed: No."]

@@ -23,9 +23,6 @@ try:
 except Problem as problem:
     sys.exit(fail(problem, False))
 """
-SERVE: Final = (
-    "import sys; from tests.fakes import serve_until_told; print('ready', flush=True); serve_until_told(sys.argv[1])"
-)
 
 
 def start(home: str, *command: str, cwd: Path = ROOT) -> "subprocess.CompletedProcess[str]":
@@ -46,7 +43,7 @@ def run(home: Path, *words: str) -> Result:
 
 @requirement("CLI-15")
 def test_a_daemon_is_started_apart_answers_and_is_stopped(tmp_path: Path) -> None:
-    started = start(str(tmp_path), sys.executable, "-c", SERVE, str(tmp_path))
+    started = start(str(tmp_path), sys.executable, "-m", "tests.unit.cli_served", str(tmp_path))
     log = tmp_path / "state" / "eryxd.log"
 
     assert (started.returncode, started.stderr) == (0, "")

@@ -5,7 +5,7 @@ from typing import Any, Final
 import pytest
 
 from eryxd.cli import narrate, render, render_approvals, render_status
-from eryxd.cli.text import PLAIN, Look
+from eryxd.cli.text import PLAIN, Look, clock
 from tests import builders
 from tests.builders import NOON
 from tests.fakes import wire
@@ -75,6 +75,18 @@ def test_a_call_that_asked_says_who_decided_and_why(event: dict[str, Any], words
 
     assert told(call("t2", ask("ask", "not-listed", "a1")), event) == [
         f"{mark} shell make test  asked (not-listed): {decision}  · Coder"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("after", "is_told"), [("2026-11-30T12:00:59.000Z", False), ("2026-11-30T12:44:00.000Z", True)]
+)
+def test_a_decision_that_took_long_is_told_with_its_time(after: str, is_told: bool) -> None:
+    event = decided(updated_at=after)
+    said = f" at {clock(after)[:5]}" if is_told else ""
+
+    assert told(call("t2", ask("ask", "not-listed", "a1")), event) == [
+        f"✓ shell make test  asked (not-listed): approved by you (cli pid 123){said}  · Coder"
     ]
 
 
@@ -283,3 +295,26 @@ def test_the_name_of_an_argument_is_not_obeyed_by_the_terminal() -> None:
 
     assert "\x1b" not in shown
     assert shown.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "permission", "words"),
+    [
+        ({"pattern": "**/*.md"}, {}, "**/*.md"),
+        ({"pattern": "TODO", "path": "src"}, {"path": "src"}, "TODO in src"),
+        ({"path": "a.md", "content": "x"}, {"path": "a.md"}, "a.md"),
+        ({"command": "make\ntest"}, {"command": "make\ntest"}, "make\\ntest"),
+    ],
+)
+def test_a_call_is_told_by_what_tells_most(arguments: dict[str, Any], permission: dict[str, Any], words: str) -> None:
+    assert render_approvals.call_summary(arguments, permission) == words
+
+
+def test_status_says_how_a_backend_is_named_that_is_not_chosen_by_itself() -> None:
+    reply = {
+        **{"version": "1", "pid": 7, "started_at": NOON, "sessions": 0, "running": 0, "waiting": 0},
+        **{"store": {"path": "/s", "writable": True}, "warnings": [], "refusals": []},
+        "backends": [wire(builders.backend_state(by_default=False))],
+    }
+
+    assert render_status.status(reply)[-1].endswith("(only when named: by an agent, --plan or defaults.backend)")

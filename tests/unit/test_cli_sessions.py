@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -135,7 +135,8 @@ def test_problems_of_a_draft_give_a_status(daemon: Start, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("given", "id"), [("p1", "p1"), ("CODING", "p1"), ("pabc", "pabcdefg"), ("Twin", None), ("none", None)]
+    ("given", "id"),
+    [("p1", "p1"), ("CODING", "p1"), ("pabc", "pabcdefg"), ("codi", "p1"), ("Twin", None), ("none", None)],
 )
 def test_patterns_are_found_by_id_name_or_beginning(daemon: Start, given: str, id: str | None) -> None:
     twins = [wire(builders.pattern(each, name="Twin")) for each in ("pabcdefg", "pxyz")]
@@ -171,3 +172,167 @@ def test_prefixes_of_sessions_are_looked_up_on_all_pages(daemon: Start) -> None:
 
     assert eryx(fake, "sessions", "revoke", "sxxx").exit_code == 0
     assert fake.arguments("sessions.revoke") == [{"session_id": SESSION}]
+
+
+LETTERS: Final = builders.policy(rules=[builders.rule("final-response")])
+TWO: Final = (builders.agent("scout"), builders.agent("fixer"))
+
+
+@requirement("POL-1")
+@pytest.mark.parametrize(
+    ("changes", "lines"),
+    [
+        ({}, ["✓ auto  view   view", "? asks  shell  shell"]),
+        ({"approval_policy": None}, ["✓ auto  view   view", "? asks  shell  shell"]),
+        (
+            {"approval_policy": LETTERS},
+            [
+                "tool calls: every call runs unasked (no tool-call checkpoint)",
+                "✓ passes  view   view",
+                "✓ passes  shell  shell",
+            ],
+        ),
+        (
+            {"agents": TWO, "approval_policy": builders.policy(rules=[builders.rule(agents=["fixer"])])},
+            [
+                "tool calls: those of Scout run unasked (no tool-call checkpoint covers them)",
+                "✓ auto  view   view",
+                "? asks  shell  shell",
+            ],
+        ),
+        (
+            {"agents": TWO, "approval_policy": builders.policy(rules=[builders.rule(agents=["fixer", "scout"])])},
+            ["✓ auto  view   view", "? asks  shell  shell"],
+        ),
+    ],
+)
+def test_a_session_says_which_calls_pass_because_no_checkpoint_covers_them(
+    daemon: Start, changes: dict[str, Any], lines: list[str]
+) -> None:
+    tools = {"tools": [wire(builders.tool("view")), wire(builders.tool("shell"))], "generation": 1}
+    pattern = {"pattern": wire(builders.pattern(**changes))}
+    fake = daemon(sessions__get=session_reply(), tools__list=lambda _: tools, patterns__get=lambda _: pattern)
+
+    result = eryx(fake, "sessions", "approvals", SESSION)
+
+    assert result.stdout.splitlines() == ["Inheriting pattern defaults", *lines]
+
+
+@requirement("POL-1")
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [(LETTERS, ["tool calls     every call runs unasked (no tool-call checkpoint)"]), (builders.policy(), [])],
+)
+def test_a_pattern_without_a_tool_call_checkpoint_says_that_every_call_runs(
+    daemon: Start, policy: Any, said: list[str]
+) -> None:
+    pattern = {"pattern": wire(builders.pattern(approval_policy=policy))}
+
+    fake = daemon(patterns__list=lambda _: {"patterns": [pattern["pattern"]]}, patterns__get=lambda _: pattern)
+
+    result = eryx(fake, "patterns", "show", "Coding")
+
+    assert [line.strip() for line in result.stdout.splitlines() if "tool calls" in line] == said
+
+
+@requirement("SES-3")
+@pytest.mark.parametrize(
+    ("policy", "status", "said"),
+    [
+        (builders.policy(), "idle", "✓ every further call asks"),
+        (LETTERS, "running", "✓ every further call of this run asks; in later runs: every call runs unasked"),
+        (LETTERS, "idle", "✓ nothing is auto-approved; yet of tool calls every call runs unasked"),
+    ],
+)
+def test_revoking_says_what_asks_from_now_on(daemon: Start, policy: Any, status: str, said: str) -> None:
+    pattern = {"pattern": wire(builders.pattern(approval_policy=policy))}
+    fake = daemon(sessions__revoke=session_reply(status=status), patterns__get=lambda _: pattern)
+
+    assert eryx(fake, "sessions", "revoke", SESSION).stdout.startswith(said)
+
+
+@requirement("PAT-3")
+@pytest.mark.parametrize(
+    ("named", "options", "sent"),
+    [
+        ([], [], {"name": "Twin"}),
+        (["p1"], [], {"id": "p1", "name": "Twin", "revision": 4, "is_favorite": True}),
+        (["p1"], ["--new"], {"name": "Twin"}),
+        (["p1", "p2"], ["--new"], {"name": "Twin"}),
+        (["p1", "p2"], [], None),
+    ],
+)
+def test_a_file_without_an_id_changes_the_one_pattern_of_its_name(
+    daemon: Start, tmp_path: Path, named: list[str], options: list[str], sent: dict[str, Any] | None
+) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text('name = "Twin"')
+    builtin = builders.pattern("single", name="twin", is_builtin=True)
+    stored = [builtin, *(builders.pattern(id, name="twin", revision=4, is_favorite=True) for id in named)]
+    saved = {"pattern": wire(builders.pattern(revision=5)), "seq": 1}
+    fake = daemon(
+        patterns__list=lambda _: {"patterns": wire(stored)},
+        patterns__get=lambda _: {"pattern": wire(stored[-1])},
+        patterns__save=lambda _: saved,
+    )
+
+    result = eryx(fake, "patterns", "save", str(file), *options)
+
+    assert fake.arguments("patterns.save") == ([] if sent is None else [{"pattern": sent}])
+    if sent is None:
+        assert "2 patterns are called 'Twin': p1, p2;" in result.stderr
+    else:
+        assert result.stdout.splitlines()[0] == "updated Coding, now at revision 5"
+
+
+def test_a_plan_is_not_taken_for_a_pattern(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text('title = "T"\n[[step]]\nsay = "x"\n')
+
+    result = eryx(tmp_path, "patterns", "save", str(file))
+
+    assert result.exit_code == 65
+    assert result.stderr.splitlines() == [
+        f"eryx: {file} looks like a plan, not like a pattern: it has steps and no agents.",
+        f"try: eryx run MESSAGE --plan {file}",
+    ]
+
+
+@requirement("CLI-3")
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ("twin", "eryx: 2 patterns are called 'twin': pabc, pxyz."),
+        ("care", "eryx: Several patterns begin with 'care': p111 Careful one, p222 Careful two."),
+        ("car", "eryx: 'car' is too short: give at least 4 characters of the pattern's id or name."),
+        ("none", "eryx: No pattern begins with 'none'."),
+    ],
+)
+def test_a_name_that_does_not_tell_which_is_refused(daemon: Start, given: str, line: str) -> None:
+    named = {"pabcdefg": "Twin", "pxyz": "Twin", "p1111111": "Careful one", "p2222222": "Careful two"}
+    rows = [wire(builders.pattern(id, name=name)) for id, name in named.items()]
+
+    result = eryx(daemon(patterns__list=lambda _: {"patterns": rows}), "patterns", "show", given)
+
+    assert result.stderr.splitlines()[0] == line
+
+
+def test_sessions_show_what_pattern_and_project_are_called(daemon: Start) -> None:
+    fake = daemon(
+        sessions__get=session_reply(),
+        sessions__list=lambda _: {"sessions": [wire(builders.session_view(SESSION))]},
+        patterns__list=lambda _: {"patterns": [wire(builders.pattern(name="Careful"))]},
+        projects__list=lambda _: {"projects": [wire(builders.project(name="parser"))]},
+    )
+
+    assert "  Careful  parser  " in eryx(fake, "sessions", "list").stdout
+    assert eryx(fake, "sessions", "show", SESSION).stdout.splitlines()[1:3] == [
+        "  project        parser",
+        "  pattern        Careful",
+    ]
+
+
+def test_a_search_without_a_match_says_so(daemon: Start) -> None:
+    fake = daemon(sessions__search=lambda _: {"sessions": []})
+
+    assert eryx(fake, "sessions", "search", "x").stdout == "Nothing matches.\n"
