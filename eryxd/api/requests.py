@@ -213,7 +213,7 @@ class MessagesSend(Record, frozen=True, kw_only=True):
 
 
 class MessagesList(Record, frozen=True, kw_only=True):
-    """The transcript, oldest first.  `before` is a cursor to older messages."""
+    """The transcript, oldest first.  `cursor` leads to older messages."""
 
     session_id: Annotated[SessionId, ID]
     limit: Limit = PAGE

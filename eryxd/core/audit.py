@@ -1,4 +1,4 @@
-"""Refused callers: written down and told to the person.
+"""What the daemon itself has to announce: a refused caller, another catalog, its stop.
 
 Source: the socket's peer rules.
 """

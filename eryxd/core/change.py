@@ -99,7 +99,6 @@ class Context(NamedTuple):
     catalog: Catalog
     backends: Mapping[BackendName, BackendState]
     default_policy: ApprovalPolicy
-    default_backend: BackendName | UnsetType
     own_folders: tuple[str, ...]
 
 

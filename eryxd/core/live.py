@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from eryxd.core.change import Expire, Tx
 from eryxd.core.settle import approval_event_id
+from eryxd.core.views import View
 from eryxd.domain.approval import Approval
 from eryxd.domain.ids import AgentId, RunId, TimelineId, Timestamp, ToolId
 from eryxd.domain.policy import CheckpointKind, ListFrom
@@ -52,9 +53,9 @@ def run_event(
     )
 
 
-def open_run(tx: Tx, run_id: RunId) -> Run | None:
+def open_run(view: View, run_id: RunId) -> Run | None:
     """Return a run that still takes events: running, and not being cancelled (RUN-4)."""
-    run = tx.get(Run, run_id)
+    run = view.get(Run, run_id)
     if run is None or run.status is not RunStatus.RUNNING or run.cancel_requested_at is not UNSET:
         return None
     return run

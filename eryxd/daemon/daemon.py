@@ -86,7 +86,6 @@ class Daemon:
             catalog=self.backends.catalog,
             backends=self.backends.states,
             default_policy=ASK_POLICY if self.settings.approvals.default == "ask" else NO_CHECKPOINTS,
-            default_backend=self.default_backend,
             own_folders=self._own_folders,
         )
 

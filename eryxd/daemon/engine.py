@@ -17,6 +17,7 @@ from eryxd.api.events import Event
 from eryxd.core.change import Change, Context, Effect, Stored, Tx
 from eryxd.core.state import TABLES, Key, State
 from eryxd.daemon.store import Store, Written, written
+from eryxd.domain.approval import Decider
 from eryxd.domain.errors import Busy, EryxError, StoreUnavailable
 from eryxd.domain.ids import Record
 
@@ -72,7 +73,7 @@ class Listener(NamedTuple):
 class Engine:
     """Owns both views and the writer thread."""
 
-    def __init__(self, store: Store, stored: Stored, context: Callable[..., Context]) -> None:
+    def __init__(self, store: Store, stored: Stored, context: Callable[[Decider | None], Context]) -> None:
         self.committed = State()
         self.head = State()
         self.problem: str | None = None
@@ -97,7 +98,7 @@ class Engine:
         store.load(self.committed, self.head)
 
     def listen(self, listener: Listener) -> None:
-        """Set who is told; once, before the first change."""
+        """Set who is told from now on; once, when what a start finds unfinished has been put in order."""
         self._listener = listener
 
     def next_number(self) -> int:
@@ -105,16 +106,18 @@ class Engine:
         self._number += 1
         return self._number
 
-    def execute(self, use_case: Callable[[Tx, Any], T], request: Any, done: Outcome, **facts: Any) -> None:
+    def execute(
+        self, use_case: Callable[[Tx, Any], T], request: Any, done: Outcome, caller: Decider | None = None
+    ) -> None:
         """Compute a use case on head and send its change to the disk; `done` hears the outcome.
 
-        `facts` go into the context: who is calling.
+        `caller` goes into the context; the daemon itself is nobody's client.
         """
         refusal = self._refusal()
         if refusal is not None:
             done(None, refusal)
             return
-        tx = self._tx(facts)
+        tx = self._tx(caller)
         try:
             one = self._numbered(tx.finish(use_case(tx, request)))
         except EryxError as error:
@@ -128,13 +131,13 @@ class Engine:
 
     def look(self, use_case: Callable[[Tx, Any], T], request: Any) -> T:
         """Compute a use case that only looks, on what is durable; whatever it puts is taken back."""
-        tx = Tx(self.committed, self.committed, {}, self.stored, self._context())
+        tx = Tx(self.committed, self.committed, {}, self.stored, self._context(None))
         try:
             return use_case(tx, request)
         finally:
             tx.rollback()
 
-    async def run(self, use_case: Callable[[Tx, Any], T], request: Any, **facts: Any) -> T:
+    async def run(self, use_case: Callable[[Tx, Any], T], request: Any, caller: Decider | None = None) -> T:
         """Execute and wait for the outcome.
 
         Raises: EryxError -- what the use case refused, or that the store did.
@@ -149,7 +152,7 @@ class Engine:
             else:
                 future.set_exception(error)
 
-        self.execute(use_case, request, done, **facts)
+        self.execute(use_case, request, done, caller)
         return await future
 
     async def persist(self, use_case: Callable[[Tx, Any], T], request: Any) -> T:
@@ -174,8 +177,8 @@ class Engine:
             return Busy("Too many changes wait for the disk.", retry_ms=200)
         return None
 
-    def _tx(self, facts: dict[str, Any]) -> Tx:
-        return Tx(self.head, self.committed, self._departed, self.stored, self._context(**facts))
+    def _tx(self, caller: Decider | None) -> Tx:
+        return Tx(self.head, self.committed, self._departed, self.stored, self._context(caller))
 
     def _refuse(self, error: EryxError, done: Outcome) -> None:
         if self._waiting or self._writing:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from eryxd.api.events import Delta, Event, EventType
 from eryxd.core import approvals, saying as saying_rules
 from eryxd.core.change import Tx
+from eryxd.core.live import open_run
 from eryxd.core.settle import call_key
 from eryxd.daemon import clock
 from eryxd.daemon.bus import Bus
@@ -118,8 +119,7 @@ class TurnGate:
         return await asyncio.shield(self._handle.answer(answer))
 
     def _is_open(self) -> bool:
-        run = self._engine.head.get(Run, self._handle.run_id)
-        return self._engine.problem is None and run is not None and run.cancel_requested_at is UNSET
+        return self._engine.problem is None and open_run(self._engine.head, self._handle.run_id) is not None
 
     async def tool_done(self, call_id: CallId, outcome: ToolOutcome) -> None:
         """Record how a call ended."""

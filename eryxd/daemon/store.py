@@ -109,7 +109,7 @@ class Store:
     def commit(self, batch: Sequence[Written], number: int) -> None:
         """Write a batch as one synced transaction.
 
-        Raises: OSError, sqlite3.Error -- the batch is not in the file, unless `holds` says that it is after all.
+        Raises: OSError, sqlite3.Error -- the batch is not in the file, unless `batches` says that it is after all.
         """
         if os.stat(self.path).st_ino != self._inode:
             raise OSError(f"{self.path} was replaced under the running daemon")

@@ -12,6 +12,9 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from eryxd.domain.pattern import RUNNABLE_MODES
+from eryxd.orchestration.modes import PLAY
+
 ROOT: Final = Path(__file__).parents[2]
 
 LAYERS: Final = (
@@ -243,3 +246,8 @@ def test_a_first_party_plugin_uses_what_any_plugin_may(plugin: str) -> None:
         wrong += [str(one) for one in ours if not within(one.module, allowed)]
 
     assert wrong == []
+
+
+def test_the_modes_that_can_run_are_those_that_are_played() -> None:
+    """A mode that validates as runnable and has no player would fail in the middle of a run."""
+    assert set(PLAY) == RUNNABLE_MODES
