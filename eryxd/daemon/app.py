@@ -150,7 +150,6 @@ async def start(settings: Settings, children: Children) -> Daemon:
     daemon.engine.listen(Listener(daemon.bus.publish, daemon.runs.effects, daemon.runs.failed, daemon.runs.recovered))
     await daemon.backends.refresh()
     # What was loaded stays; the collector need not look at it again.
-    gc.collect()
     gc.freeze()
     return daemon
 
