@@ -10,7 +10,7 @@ from eryxd.core.state import Key, R
 from eryxd.domain.approval import Approval, brief
 from eryxd.domain.ids import ProviderId, SessionId, ToolId
 from eryxd.domain.pattern import Pattern
-from eryxd.domain.policy import ASK_POLICY, UNAVAILABLE, EffectivePolicy, effective
+from eryxd.domain.policy import ASK_POLICY, UNAVAILABLE, EffectivePolicy, effective, problems as policy_problems
 from eryxd.domain.session import (
     ListOwner,
     Offer,
@@ -65,6 +65,9 @@ def effective_policy(pattern: Pattern | None, head: SessionHead) -> EffectivePol
         return effective(ASK_POLICY, settings)
     if pattern.approval_policy is UNSET:
         # Nobody knows what the session's own list was meant to go with, so it allows nothing either.
+        return UNAVAILABLE
+    if policy_problems(pattern.approval_policy, [agent.id for agent in pattern.agents]):
+        # It was never saved like this: somebody else's hand, or a defect.  A rule for nobody must not let all pass.
         return UNAVAILABLE
     return effective(pattern.approval_policy, settings)
 

@@ -88,6 +88,7 @@ def _restore(backup: Path) -> int:
 
 
 def _serve() -> int:
+    single.refuse_held(Path(paths.runtime_dir()))
     become_subreaper()
     records = Path(paths.state_dir()) / "children"
     killed = clean_leftovers(records)

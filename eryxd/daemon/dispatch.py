@@ -234,7 +234,9 @@ class Dispatcher:
         """
         daemon = self._daemon
         page = [] if request.since is UNSET else await daemon.history.journal(request.since)
-        daemon.bus.leave(conn)
+        if self._subscriptions.get(conn) is subscription:
+            # A later request may have been quicker, and have joined already.
+            daemon.bus.leave(conn)
         conn.reply(msgid, out.Subscribed(epoch=daemon.epoch, seq=daemon.engine.seq))
         while request.since is not UNSET and self._subscriptions.get(conn) is subscription:
             wanted = [encode_event(row.body) for row in page if subscription.wants(row.topic, row.session_id)]

@@ -77,14 +77,13 @@ class Engine:
         self.committed = State()
         self.head = State()
         self.problem: str | None = None
-        self.seq = int(store.meta("seq"))
+        self.seq, self._number = store.last()
         """The last durable event."""
         self._store = store
         self.stored = stored
         """Reads one row that is not kept in memory, as the store has it."""
         self._context = context
         self._next_seq = self.seq + 1
-        self._number = int(store.meta("number"))
         self._batches = store.batches()
         self._departed: dict[tuple[type[Record], Key], Record | None] = {}
         self._waiting: list[Flight] = []

@@ -129,6 +129,17 @@ def bind_socket(runtime_dir: Path) -> socket.socket:
         raise UnsafePlace(f"The socket {path} cannot be made: {error.strerror}.", path=str(path)) from error
 
 
+def refuse_held(runtime_dir: Path) -> None:
+    """Refuse to go on where a daemon answers already, whatever became of its lock: the store is its own.
+
+    Raises: SocketHeld.
+    """
+    path = runtime_dir / SOCKET_NAME
+    holder = peer_listening(path)
+    if holder is not None:
+        raise SocketHeld(path, holder)
+
+
 def remove_socket(runtime_dir: Path) -> None:
     """Remove our socket file when the daemon ends.  Call it under the lock, after the socket is closed.
 

@@ -83,8 +83,9 @@ class Store:
             _migrate(self._db)
             self.epoch = self.meta("epoch")
             self._inode = os.stat(self.path).st_ino
+            self._log_inode: int | None = None
             (state_dir / MARKER_FILE).write_text(self.epoch + "\n")
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, TypeError) as error:
             raise unusable(self.path, str(error)) from error
 
     def meta(self, name: str) -> str:
@@ -92,11 +93,31 @@ class Store:
         return str(self._db.execute("SELECT value FROM meta WHERE key = ?", (name,)).fetchone()[0])
 
     def load(self, *states: State) -> None:
-        """Fill states with everything that lives in memory.  They share the records, which nothing changes."""
-        for kind in LOADED:
-            self._load(states, kind, "")
-        for kind in LOADED_LIVE:
-            self._load(states, kind, " WHERE live = 1")
+        """Fill states with everything that lives in memory.  They share the records, which nothing changes.
+
+        Raises: StoreUnavailable -- a row cannot be read.
+        """
+        try:
+            for kind in LOADED:
+                self._load(states, kind, "")
+            for kind in LOADED_LIVE:
+                self._load(states, kind, " WHERE live = 1")
+        except (msgspec.DecodeError, sqlite3.Error) as error:
+            raise unusable(self.path, f"a row in it cannot be read ({error})") from error
+
+    def last(self) -> tuple[int, int]:
+        """Return the last event's number and the last record's: as written down, or as the rows show, if that is more.
+
+        Raises: StoreUnavailable -- what is written down is no number.
+        """
+        try:
+            seq, number = int(self.meta("seq")), int(self.meta("number"))
+            found = self._db.execute("SELECT coalesce(max(seq), 0) FROM journal").fetchone()[0]
+            tables = ("run", "message", "timeline", "approval")
+            rows = [self._db.execute(f"SELECT max(number) FROM {table}").fetchone()[0] or 0 for table in tables]  # noqa: S608
+        except (ValueError, TypeError, sqlite3.Error) as error:
+            raise unusable(self.path, f"its own values cannot be read ({error})") from error
+        return max(seq, found), max(number, *rows)
 
     def _load(self, states: Sequence[State], kind: type[Record], where: str) -> None:
         decode = DECODERS[kind].decode
@@ -111,8 +132,7 @@ class Store:
 
         Raises: OSError, sqlite3.Error -- the batch is not in the file, unless `batches` says that it is after all.
         """
-        if os.stat(self.path).st_ino != self._inode:
-            raise OSError(f"{self.path} was replaced under the running daemon")
+        self._refuse_replaced()
         self._db.execute("BEGIN IMMEDIATE")
         try:
             for one in batch:
@@ -126,6 +146,19 @@ class Store:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
+
+    def _refuse_replaced(self) -> None:
+        """Refuse to write into files that no longer have their names: nobody would ever find it again.
+
+        Raises: OSError.
+        """
+        log = f"{self.path}-wal"
+        if os.stat(self.path).st_ino != self._inode:
+            raise OSError(f"{self.path} was replaced under the running daemon")
+        if self._log_inode is None and os.path.exists(log):
+            self._log_inode = os.stat(log).st_ino
+        elif self._log_inode is not None and os.stat(log).st_ino != self._log_inode:
+            raise OSError(f"{log} was replaced under the running daemon")
 
     def batches(self) -> int:
         """Return how many batches the file holds, to learn whether a COMMIT that reported an error happened."""
@@ -165,7 +198,9 @@ class Store:
 
     def mark_clean(self, clean: bool) -> None:
         """Write down whether the daemon stopped in good order."""
+        self._refuse_replaced()
         self._db.execute("UPDATE meta SET value = ? WHERE key = 'clean'", (str(int(clean)),))
+        self._refuse_replaced()
 
     def probe(self) -> None:
         """Try the disk again with a fresh connection and a real write.
@@ -174,8 +209,6 @@ class Store:
         """
         self._db.close()
         self._db = connect(self.path)
-        if os.stat(self.path).st_ino != self._inode:
-            raise OSError(f"{self.path} was replaced under the running daemon")
         self.mark_clean(False)
 
     def close(self) -> None:
