@@ -74,6 +74,20 @@ def test_a_second_daemon_names_the_first_and_touches_nothing(daemon: DaemonProce
 
 
 @requirement("DUR-21")
+def test_a_daemon_whose_lock_was_removed_keeps_its_store(stage: Stage, daemon: DaemonProcess) -> None:
+    """A second one must not put in order what is not unfinished at all."""
+    run_id = stage.play(stage.session(), create("file"))
+    (daemon.state / "lock").unlink()
+
+    second = subprocess.run(
+        [sys.executable, "-m", "eryxd.daemon.app"], env=daemon.environ, capture_output=True, text=True, timeout=WAIT_S
+    )
+
+    assert (second.returncode, f"Process {daemon.pid} " in second.stderr) == (78, True)
+    assert stage.client.call("runs.get", run_id=run_id)["run"]["status"] == "running"
+
+
+@requirement("DUR-21")
 def test_of_daemons_that_start_at_once_exactly_one_stays(daemon: DaemonProcess) -> None:
     """The others name it."""
     daemon.kill9()

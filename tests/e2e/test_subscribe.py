@@ -302,6 +302,17 @@ def test_who_unsubscribes_during_the_replay_hears_no_more(stage: Stage, raw: Raw
     assert raw.ask("ping")[:3] == [1, 1, None]
 
 
+def test_the_later_of_two_subscriptions_stays_however_long_the_earlier_takes(stage: Stage, raw: RawClient) -> None:
+    """The first has to read the journal; the second has joined by then."""
+    raw.send(frame("events.subscribe", 1, since=0), frame("events.subscribe", 2, topics=["patterns"]))
+    answered = {raw.read()[1], raw.read()[1]}
+
+    stage.pattern()
+
+    assert answered == {1, 2}
+    assert read_event(raw)["type"] == "pattern-saved"
+
+
 def test_a_subscription_that_is_refused_leaves_the_one_before(stage: Stage, raw: RawClient) -> None:
     """A refusal changes nothing."""
     raw.ask("events.subscribe", topics=["patterns"])

@@ -33,6 +33,7 @@ from tests.builders import (
     grants,
     message,
     pattern,
+    policy,
     project,
     rule,
     run,
@@ -266,3 +267,12 @@ def test_the_choice_is_kept_in_the_runs_agents() -> None:
 
     assert made.agents == (run_agent("planner"), run_agent("coder"))
     assert made.pattern_mode is Mode.SEQUENTIAL
+
+
+@requirement("POL-9")
+def test_a_stored_policy_that_could_never_be_saved_asks() -> None:
+    """A rule for nobody must not let every call pass."""
+    odd = policy(rules=[rule("tool-call", [""])], auto_approved=["view"])
+    there = World(project(), pattern(approval_policy=odd), session())
+
+    assert there.send().approval_policy == UNAVAILABLE

@@ -281,3 +281,35 @@ def test_what_was_withheld_and_removed_cannot_be_read_in_the_file(tmp_path: Path
     commit(store, change(deletes=[(Withheld, row.id) for row in held]))
     store.close()
     assert [name for name, raw in everything(tmp_path).items() if b"xyzzy" in raw or b"plugh" in raw] == []
+
+
+@requirement("DUR-4", "DUR-12")
+@pytest.mark.parametrize("name", [STORE_FILE, f"{STORE_FILE}-wal"])
+def test_a_file_that_lost_its_name_takes_no_writes(tmp_path: Path, name: str) -> None:
+    """What is written into it nobody would ever find again."""
+    store = Store(tmp_path)
+    commit(store, change(session()))
+    (tmp_path / name).rename(tmp_path / "away")
+
+    with pytest.raises(FileNotFoundError):
+        commit(store, change(session(title="Lost")))
+
+
+@requirement("DUR-9")
+def test_a_row_that_cannot_be_read_is_a_store_that_is_not_fit(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    commit(store, change(session()))
+    store._db.execute("UPDATE session SET body = x'c1'")
+
+    with pytest.raises(StoreUnavailable, match="a row in it cannot be read"):
+        store.load(State())
+
+
+@requirement("DUR-12")
+def test_numbers_go_on_behind_what_the_rows_show(tmp_path: Path) -> None:
+    """A value that fell behind must not have numbers given twice."""
+    store = Store(tmp_path)
+    commit(store, change(run(number=70), events=3))
+    store._db.execute("UPDATE meta SET value = '0' WHERE key IN ('seq', 'number')")
+
+    assert store.last() == (3, 70)
