@@ -41,6 +41,9 @@ from eryxd.domain.session import SCRATCHPAD, Project, Run, SessionHead, Withheld
 
 R = TypeVar("R", bound=Record)
 
+MAX_WORDS = 16
+"""Words of one search: each is a search of its own, and others wait to read meanwhile."""
+
 SNAPSHOT_SESSIONS = 200
 """How many session heads a snapshot carries; the rest is paged."""
 
@@ -205,6 +208,8 @@ async def search(daemon: Daemon, request: ask.SessionsSearch) -> out.Sessions:
     words = request.query.replace("\0", " ").casefold().split()
     if not words:
         raise Invalid("There is nothing to search for.", problems=["query: is blank"])
+    if len(words) > MAX_WORDS:
+        raise Invalid(f"At most {MAX_WORDS} words can be searched for at once.", problems=["query: has too many words"])
     said = await daemon.history.sessions_saying(words)
     state = daemon.engine.committed
     found = (
