@@ -96,7 +96,6 @@ class World:
             catalog=self.catalog,
             backends=self.backends,
             default_policy=self.default_policy,
-            default_backend=UNSET,
             own_folders=self.own_folders,
         )
 

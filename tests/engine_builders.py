@@ -14,6 +14,7 @@ from eryxd.daemon.store import Reader, Store, Written
 from eryxd.domain.approval import Decider
 from eryxd.domain.errors import EryxError
 from eryxd.domain.ids import Record
+from eryxd.domain.session import SessionHead
 from tests.builders import pattern, project, session
 from tests.core_builders import World, wanted
 
@@ -32,6 +33,7 @@ class HeldStore(Store):
     """A store whose disk can be made to wait, and to break after the commit."""
 
     def __init__(self, state_dir: Path) -> None:
+        self.is_mute = False
         super().__init__(state_dir)
         self.may_write = threading.Event()
         self.may_write.set()
@@ -51,6 +53,12 @@ class HeldStore(Store):
         if self.breaks_after is not None:
             raise self.breaks_after
 
+    def batches(self) -> int:
+        """Count the batches, unless the disk does not even let itself be read."""
+        if self.is_mute:
+            raise sqlite3.OperationalError("disk I/O error")
+        return super().batches()
+
     def fill(self) -> None:
         """Let the file grow no more: the next write that needs a page meets a full disk.
 
@@ -67,6 +75,8 @@ class Machine:
         self.world = world or World()
         self.store = opens(folder)
         self.reader = Reader(self.store.path)
+        # A connection that has read keeps the log in its place, whatever the writer does.
+        self.reader.get(SessionHead, "")
         self.engine = Engine(self.store, self.reader.get, self._context)
         self.log: list[tuple[str, Any]] = []
         self.engine.listen(

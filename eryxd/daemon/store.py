@@ -207,8 +207,11 @@ class Store:
 
         Raises: OSError, sqlite3.Error, StoreUnavailable -- it still refuses.
         """
+        self._refuse_replaced()
         self._db.close()
         self._db = connect(self.path)
+        # Where nobody else had it open, the log went with our connection.
+        self._log_inode = None
         self.mark_clean(False)
 
     def close(self) -> None:
