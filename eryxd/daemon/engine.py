@@ -314,15 +314,24 @@ class Engine:
     def _probe(self) -> None:
         if self._closed or self.problem is None:
             return
-        future = asyncio.get_running_loop().run_in_executor(self._writer, self._store.probe)
+        future = asyncio.get_running_loop().run_in_executor(self._writer, self._probe_store)
         future.add_done_callback(self._probed)
 
-    def _probed(self, future: asyncio.Future[None]) -> None:
+    def _probe_store(self) -> int:
+        self._store.probe()
+        return self._store.batches()
+
+    def _probed(self, future: asyncio.Future[int]) -> None:
         error = future.exception()
         if error is not None:
             self.problem = str(error)
             if not self._closed:
                 asyncio.get_running_loop().call_later(PROBE_S, self._probe)
+            return
+        if future.result() != self._batches:
+            # A commit of which nobody could learn anything has happened: memory is behind, and must not go on.
+            self.problem = "a commit that had reported an error is in the file after all; restart eryxd"
+            log.error("the store is ahead of memory: %s", self.problem)
             return
         log.warning("the store takes writes again")
         self.problem = None
