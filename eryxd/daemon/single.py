@@ -18,7 +18,7 @@ from typing import Final
 
 from eryxd.daemon.guard import command_name
 from eryxd.domain.errors import Busy, Invalid, StoreUnavailable
-from eryxd.paths import SOCKET_NAME
+from eryxd.paths import SOCKET_NAME, is_private_dir
 
 LOCK_NAME: Final = "lock"
 """Name of the lock in the state folder.  The file stays when the daemon ends; only the lock counts."""
@@ -135,7 +135,8 @@ def refuse_held(runtime_dir: Path) -> None:
     Raises: SocketHeld.
     """
     path = runtime_dir / SOCKET_NAME
-    holder = peer_listening(path)
+    # What lies in a folder that is not ours alone says nothing; `prepare_runtime` refuses such a folder.
+    holder = peer_listening(path) if is_private_dir(str(runtime_dir)) else None
     if holder is not None:
         raise SocketHeld(path, holder)
 
