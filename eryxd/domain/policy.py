@@ -131,9 +131,12 @@ ASK_POLICY: Final = ApprovalPolicy(rules=(CheckpointRule(kind=CheckpointKind.TOO
 """The configured default `ask`: every tool call of every agent."""
 
 UNAVAILABLE: Final = EffectivePolicy(
-    rules=ASK_POLICY.rules, auto_approved_tool_names=(), list_from=ListFrom.PATTERN, is_unavailable=True
+    rules=tuple(CheckpointRule(kind=kind) for kind in CheckpointKind),
+    auto_approved_tool_names=(),
+    list_from=ListFrom.PATTERN,
+    is_unavailable=True,
 )
-"""What stands in for a policy that is missing: every call asks, and no list counts."""
+"""What stands in for a policy that is missing: every call asks, no list counts, and what is said is held back."""
 
 NO_CHECKPOINTS: Final = ApprovalPolicy(rules=())
 """The configured default `none`, and a pattern's explicit `rules: []`."""

@@ -23,6 +23,7 @@ from eryxd.domain.session import (
     RunInput,
     SessionHead,
     SessionStatus,
+    Withheld,
     WorkspaceKind,
 )
 from eryxd.domain.timeline import TimelineEvent
@@ -276,3 +277,14 @@ def test_a_stored_policy_that_could_never_be_saved_asks() -> None:
     there = World(project(), pattern(approval_policy=odd), session())
 
     assert there.send().approval_policy == UNAVAILABLE
+
+
+@requirement("POL-9", "APR-7")
+def test_under_a_policy_that_cannot_be_read_what_is_said_is_held_back() -> None:
+    """It may have had a final-response rule; nobody can know."""
+    there = World(project(), pattern(approval_policy=None), session())
+    made = there.send()
+
+    there.says(made, "Published unread?")
+
+    assert [row.content for row in there.every(Withheld)] == ["Published unread?"]
