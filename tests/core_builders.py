@@ -12,7 +12,6 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from eryxd.api import requests as ask
-from eryxd.api.events import Event
 from eryxd.api.replies import BackendState, RunStarted
 from eryxd.core import approvals, runs, saying as saying_rules
 from eryxd.core.change import Change, Context, Tx
@@ -287,12 +286,6 @@ def team_of(*agents: str, rules: Any = None, listed: Iterable[str] = (), **limit
 def types(change: Change) -> list[str]:
     """Return the types of a change's events, in order."""
     return [event.type.value for event in change.events]
-
-
-def only(events: Iterable[Event], type: str) -> Event:
-    """Return the one event of a type."""
-    (found,) = [event for event in events if event.type.value == type]
-    return found
 
 
 def put(change: Change, kind: type[R]) -> R:

@@ -148,12 +148,15 @@ class TurnGate:
     async def message(self, content: str) -> None:
         """Record a finished message."""
         saying = self._saying(WithheldKind.MESSAGE, content)
-        if self._message is not None:
-            saying = saying._replace(message_id=self._message)
-            self._handle.partial.pop(self._message, None)
+        begun = self._message
+        if begun is not None:
+            saying = saying._replace(message_id=begun)
         self._message, self._streamed, self._is_streaming = None, "", False
         self._handle.said.append((self._agent, content))
         await self._record(saying_rules.say, saying)
+        if begun is not None:
+            # Not earlier: a cancel that comes before the commit settles the run with what was streamed.
+            self._handle.partial.pop(begun, None)
 
     def _saying(self, kind: WithheldKind, content: str) -> saying_rules.Saying:
         return saying_rules.Saying(run_id=self._handle.run_id, agent_id=self._agent.id, kind=kind, content=content)

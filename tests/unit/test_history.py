@@ -12,12 +12,9 @@ import pytest
 from eryxd.api.events import Event, EventType
 from eryxd.core.change import Change
 from eryxd.daemon.history import JOURNAL_PAGE, LAST, History, JournalRow
-from eryxd.daemon.restore import restore
-from eryxd.daemon.schema import MIGRATIONS
-from eryxd.daemon.store import MARKER_FILE, STORE_FILE, Store, written
-from eryxd.domain.errors import Invalid, JournalGap, StoreUnavailable
+from eryxd.daemon.store import Store, written
+from eryxd.domain.errors import Invalid, JournalGap
 from eryxd.domain.ids import RunId, SessionId
-from eryxd.domain.session import SessionHead
 from tests.builders import after, message, run, session, timeline_event
 from tests.engine_builders import story
 from tests.requirements import requirement
@@ -213,82 +210,6 @@ def test_a_backup_of_a_damaged_store_is_not_kept(tmp_path: Path) -> None:
 def test_a_sound_store_checks_as_sound(tmp_path: Path) -> None:
     """No problems."""
     assert reading(stored(Store(tmp_path), session()), lambda history: history.check()) == []
-
-
-@pytest.fixture
-def backup(tmp_path: Path) -> Path:
-    """A backup of a store in which session s1 had another title, and whose store has gone on since."""
-    state = tmp_path / "state"
-    state.mkdir()
-    store = stored(journalled(state, 2), session(title="Then"))
-    reading(store, lambda history: history.backup(tmp_path / "copy.db"))
-    stored(store, session(title="Now")).close()
-    return tmp_path / "copy.db"
-
-
-@requirement("DUR-18")
-def test_a_restored_store_is_the_backup_under_another_epoch(tmp_path: Path, backup: Path) -> None:
-    """Its journal repeats numbers that clients have seen; the old store is kept aside, whole."""
-    state = tmp_path / "state"
-    epoch = (state / MARKER_FILE).read_text().strip()
-    before = (state / STORE_FILE).read_bytes()
-    kept = restore(state, backup)
-    store = Store(state)
-
-    assert kept is not None
-    assert kept.read_bytes() == before
-    assert [one.title for one in _heads(store)] == ["Then"]
-    assert (store.meta("seq"), store.epoch != epoch) == ("2", True)
-    assert (state / STORE_FILE).stat().st_mode & 0o777 == 0o600
-    assert [one.title for one in _heads_of(kept)] == ["Now"]
-
-
-def _heads(store: Store) -> list[SessionHead]:
-    return _heads_of(store.path)
-
-
-def _heads_of(path: Path) -> list[SessionHead]:
-    with closing(sqlite3.connect(path)) as db:
-        return [msgspec.msgpack.decode(body, type=SessionHead) for (body,) in db.execute("SELECT body FROM session")]
-
-
-@requirement("DUR-18")
-def test_restoring_where_nothing_is_left_keeps_nothing_aside(tmp_path: Path, backup: Path) -> None:
-    """That is what it is for."""
-    state = tmp_path / "state"
-    (state / STORE_FILE).unlink()
-
-    assert restore(state, backup) is None
-    assert [one.title for one in _heads(Store(state))] == ["Then"]
-
-
-def from_the_future(path: Path) -> None:
-    """Make a backup one of a later version."""
-    with closing(sqlite3.connect(path)) as db:
-        db.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
-
-
-@requirement("DUR-18")
-@pytest.mark.parametrize(
-    ("spoil", "error"),
-    [
-        (lambda path: path.unlink(), Invalid),
-        (lambda path: path.write_bytes(b""), StoreUnavailable),
-        (lambda path: path.write_bytes(b"rubbish" * 1000), StoreUnavailable),
-        (lambda path: path.write_bytes(path.read_bytes()[:8192]), StoreUnavailable),
-        (from_the_future, StoreUnavailable),
-    ],
-    ids=["missing", "empty", "rubbish", "cut off", "future"],
-)
-def test_a_backup_that_is_not_fit_changes_nothing(tmp_path: Path, backup: Path, spoil: Any, error: Any) -> None:
-    """The present store stays in its place."""
-    state = tmp_path / "state"
-    before = {path.name: path.read_bytes() for path in state.iterdir()}
-    spoil(backup)
-    with pytest.raises(error):
-        restore(state, backup)
-
-    assert {path.name: path.read_bytes() for path in state.iterdir()} == before
 
 
 @requirement("WIR-31")

@@ -13,7 +13,7 @@ from eryxd.api.events import Event, EventType
 from eryxd.core.change import Change
 from eryxd.core.state import TABLES, State
 from eryxd.daemon.rows import COLUMNS
-from eryxd.daemon.schema import APPLICATION_ID, MIGRATIONS
+from eryxd.daemon.schema import MIGRATIONS
 from eryxd.daemon.store import MARKER_FILE, STORE_FILE, Reader, Store, Written, refuse_unfit, written
 from eryxd.domain.approval import ApprovalStatus
 from eryxd.domain.errors import StoreUnavailable
@@ -173,34 +173,6 @@ def test_a_write_ahead_log_without_its_file_is_no_first_start(tmp_path: Path) ->
 
     with pytest.raises(StoreUnavailable):
         refuse_unfit(tmp_path)
-
-
-@requirement("DUR-10")
-def test_opening_again_keeps_the_epoch(tmp_path: Path) -> None:
-    """It names this store; clients hold numbers of its journal."""
-    first = Store(tmp_path)
-    first.close()
-    again = Store(tmp_path)
-
-    assert (again.epoch, again.meta("seq"), again.meta("number")) == (first.epoch, "0", "0")
-    assert rows(tmp_path, "PRAGMA application_id") == [(APPLICATION_ID,)]
-    assert rows(tmp_path, "PRAGMA user_version") == [(len(MIGRATIONS),)]
-
-
-@requirement("DUR-11")
-def test_an_older_file_is_brought_to_the_present_in_one_transaction(tmp_path: Path) -> None:
-    """Whole or not at all: a step that fails leaves the file at its version."""
-    Store(tmp_path).close()
-    db = sqlite3.connect(tmp_path / STORE_FILE)
-    db.executescript("DROP TABLE meta; PRAGMA user_version = 0;")
-    db.close()
-    before = (tmp_path / STORE_FILE).read_bytes()
-    with pytest.raises(StoreUnavailable, match="already exists"):
-        Store(tmp_path)
-
-    assert (tmp_path / STORE_FILE).read_bytes() == before
-    assert rows(tmp_path, "PRAGMA user_version") == [(0,)]
-    assert rows(tmp_path, "SELECT name FROM sqlite_master WHERE name = 'meta'") == []
 
 
 @requirement("DUR-12")
