@@ -37,7 +37,10 @@ def project_root(project: str) -> str:
 
     Raises: Refused -- it is gone, or no folder, or by now a symlink on the way leads elsewhere.
     """
-    root = os.path.realpath(project)
+    try:
+        root = os.path.realpath(project)
+    except (OSError, RecursionError) as error:
+        raise Refused(f"The project folder {project} cannot be looked at: {error}.", path=project) from error
     if not os.path.isdir(root):
         raise Refused(f"The project folder {project} is not there any more.", path=project)
     if root != os.path.normpath(project):
@@ -55,10 +58,11 @@ def resolve(project: str, path: str) -> Path:
         raise Refused("A path must not be empty or hold a NUL.", path=path)
     try:
         real = os.path.realpath(os.path.join(root, path))
-    except (OSError, UnicodeError) as error:
+        again = os.path.realpath(real)
+    except (OSError, UnicodeError, RecursionError) as error:
         raise Refused(f"{path!r} is not a usable path: {error}.", path=path) from error
     # In a circle of symlinks the first answer still holds one.
-    if os.path.realpath(real) != real:
+    if again != real:
         raise Refused(f"{path} leads round in a circle of symlinks.", path=path)
     if not _is_inside(root, real):
         raise Refused(f"{path} is outside the project {root}.", path=path)

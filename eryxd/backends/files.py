@@ -10,7 +10,7 @@ import heapq
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -59,7 +59,11 @@ def read_text_file(project: str, path: str) -> bytes:
     return data
 
 
-def create(project: str, path: str, content: str) -> str:
+Agreed = Callable[[Path, bytes], None]
+"""Refuses a file, given by its real path and what it holds now, unless it is what a person was shown."""
+
+
+def create(project: str, path: str, content: str, agreed: Agreed) -> str:
     """Make a new file, and the folders that it needs; return what was done."""
     target = resolve(project, path)
     _refuse_root(project, target)
@@ -68,6 +72,7 @@ def create(project: str, path: str, content: str) -> str:
         raise Refused(f"{path} names a folder, not a file.")
     if len(data) > MAX_FILE_BYTES:
         raise Refused(f"The content has {len(data):,} bytes; at most {MAX_FILE_BYTES:,} are written.")
+    agreed(target, b"")
     with open_folder(project, target.parent, make=True) as folder:
         try:
             _write_new(folder, target.name, data, 0o666)
@@ -76,7 +81,7 @@ def create(project: str, path: str, content: str) -> str:
     return f"Created {path}, {len(data):,} bytes."
 
 
-def edit(project: str, path: str, old: str, new: str) -> str:
+def edit(project: str, path: str, old: str, new: str, agreed: Agreed) -> str:
     """Replace the one place where `old` stands; return what was done.
 
     The file is replaced as a whole, with its mode; other hard links to it keep the old content.
@@ -89,6 +94,8 @@ def edit(project: str, path: str, old: str, new: str) -> str:
         data = read_all(file)
         _refuse_binary(path, data)
         changed = replace_once(path, data, old.encode(), new.encode())
+        # On what was opened and read, not on its name: that may stand for another file by now.
+        agreed(target, data)
         _replace_file(folder, target.name, changed, found)
     return f"Edited {path}, {len(data):,} bytes before and {len(changed):,} now."
 

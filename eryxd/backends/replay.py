@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from eryxd.backends import plan as plans
 from eryxd.backends.plan import Call, Ending, Step
@@ -43,11 +44,6 @@ PIECE_CHARACTERS: Final = 24
 
 SEEN_CHARACTERS: Final = 200
 """How much of a call's output an error quotes."""
-
-Effect = tuple[str | UnsetType, str | UnsetType]
-"""Which file a call touches, and what it does to it."""
-
-CHANGED: Final = "What this call would do has changed since it was shown, so nothing was done. Ask again."
 
 DENIAL: Final = {
     DeniedBy.PERSON: "Rejected by the user",
@@ -145,12 +141,13 @@ class _Player:
         frozen = msgspec.msgpack.encode(call.arguments)
         call_id = CallId(f"c{next(self._call_numbers)}")
         asked = await self._describe(call_id, call.call, frozen)
-        shown = _effect(asked.permission)
+        # A copy: whoever holds the question must not change what it is held against.
+        shown = replace(asked.permission)
         answer = await self._gate.tool_call(asked)
         if isinstance(answer, Deny):
             ending, outcome = Ending.DENIED, ToolOutcome(ok=False, text=_denial(answer))
         else:
-            outcome = await self._run_as_shown(call.call, frozen, shown)
+            outcome = await self._run(call.call, _thaw(frozen), shown)
             ending = Ending.OK if outcome.ok else Ending.ERROR
         await self._gate.tool_done(call_id, outcome)
         return ending, outcome
@@ -165,21 +162,10 @@ class _Player:
             arguments=_thaw(frozen),
         )
 
-    async def _run_as_shown(self, tool: str, frozen: bytes, shown: Effect) -> ToolOutcome:
-        """Run a call, unless it would do something else by now than what was shown: another file, another change."""
-        now = await asyncio.to_thread(permission_for, tool, _thaw(frozen), self._turn.project_path)
-        if _effect(now) != shown:
-            return ToolOutcome(ok=False, text=CHANGED)
-        return await self._run(tool, _thaw(frozen))
-
-    async def _run(self, tool: str, arguments: dict[str, Any]) -> ToolOutcome:
+    async def _run(self, tool: str, arguments: dict[str, Any], shown: Permission) -> ToolOutcome:
         if tool == INTENT:
             return ToolOutcome(ok=True, text=str(arguments.get("intent", "")))
-        return await run_tool(tool, arguments, self._turn.project_path, self._turn.processes)
-
-
-def _effect(permission: Permission) -> Effect:
-    return permission.path, permission.diff
+        return await run_tool(tool, arguments, self._turn.project_path, self._turn.processes, shown)
 
 
 def _thaw(frozen: bytes) -> dict[str, Any]:

@@ -80,35 +80,55 @@ class ShellArguments(Record, frozen=True, kw_only=True):
     ] = SHELL_TIMEOUT_S
 
 
-async def _view(arguments: ViewArguments, project: str, processes: Processes) -> ToolOutcome:
+async def _view(arguments: ViewArguments, project: str, processes: Processes, shown: Permission) -> ToolOutcome:
     first, last = arguments.start_line or 1, arguments.end_line or None
     return _answer(await asyncio.to_thread(files.view, project, arguments.path, first, last))
 
 
-async def _glob(arguments: GlobArguments, project: str, processes: Processes) -> ToolOutcome:
+async def _glob(arguments: GlobArguments, project: str, processes: Processes, shown: Permission) -> ToolOutcome:
     return _answer(await asyncio.to_thread(files.glob, project, arguments.pattern))
 
 
-async def _rg(arguments: RgArguments, project: str, processes: Processes) -> ToolOutcome:
+async def _rg(arguments: RgArguments, project: str, processes: Processes, shown: Permission) -> ToolOutcome:
     glob = arguments.glob or None
     return await commands.search(project, processes, arguments.pattern, arguments.path, glob)
 
 
-async def _create(arguments: CreateArguments, project: str, processes: Processes) -> ToolOutcome:
-    return _answer(await asyncio.to_thread(files.create, project, arguments.path, arguments.content))
+async def _create(arguments: CreateArguments, project: str, processes: Processes, shown: Permission) -> ToolOutcome:
+    agreed = _agreed(arguments, project, shown)
+    return _answer(await asyncio.to_thread(files.create, project, arguments.path, arguments.content, agreed))
 
 
-async def _edit(arguments: EditArguments, project: str, processes: Processes) -> ToolOutcome:
-    work = asyncio.to_thread(files.edit, project, arguments.path, arguments.old, arguments.new)
+async def _edit(arguments: EditArguments, project: str, processes: Processes, shown: Permission) -> ToolOutcome:
+    agreed = _agreed(arguments, project, shown)
+    work = asyncio.to_thread(files.edit, project, arguments.path, arguments.old, arguments.new, agreed)
     return _answer(await work)
 
 
-async def _shell(arguments: ShellArguments, project: str, processes: Processes) -> ToolOutcome:
+async def _shell(arguments: ShellArguments, project: str, processes: Processes, shown: Permission) -> ToolOutcome:
     return await commands.shell(project, processes, arguments.command, arguments.timeout_s)
+
+
+def _agreed(arguments: CreateArguments | EditArguments, project: str, shown: Permission) -> files.Agreed:
+    path, diff = shown.path, shown.diff
+
+    def agreed(target: Path, before: bytes) -> None:
+        name = _shown(target, project)
+        if isinstance(arguments, CreateArguments):
+            now = _diff_of_create(arguments, project)
+        else:
+            now = _unified(name, before, arguments)
+        if (name, now) != (path, diff):
+            raise Refused(CHANGED)
+
+    return agreed
 
 
 def _answer(text: str) -> ToolOutcome:
     return ToolOutcome(ok=True, text=text)
+
+
+CHANGED: Final = "What this call would do has changed since it was shown, so nothing was done. Ask again."
 
 
 class _Tool(NamedTuple):
@@ -116,7 +136,7 @@ class _Tool(NamedTuple):
 
     kind: PermissionKind
     arguments: type[Record]
-    run: Callable[[Any, str, Processes], Awaitable[ToolOutcome]]
+    run: Callable[[Any, str, Processes, Permission], Awaitable[ToolOutcome]]
     program: str = ""
 
 
@@ -164,10 +184,14 @@ def permission_for(tool_id: str, arguments: dict[str, Any], project: str) -> Per
     shown = replace(shown, kind=tool.kind)
     if tool.kind is PermissionKind.SHELL:
         return replace(shown, command=_text(arguments, "command"))
-    path = _text(arguments, "path")
     if tool.kind is PermissionKind.WRITE:
-        return replace(shown, path=_real_path(project, path), diff=_diff(tool_id, arguments, project))
-    return replace(shown, path=_real_path(project, path or "."))
+        path = _real_path(project, _text(arguments, "path"))
+        return replace(shown, path=path, diff=_diff(tool_id, arguments, project))
+    return replace(shown, path=_real_path(project, _path_of(arguments)))
+
+
+def _path_of(arguments: dict[str, Any]) -> str:
+    return _text(arguments, "path") or "."
 
 
 def _text(arguments: dict[str, Any], name: str) -> str | UnsetType:
@@ -205,8 +229,11 @@ def _diff_of_create(asked: CreateArguments, project: str) -> str | UnsetType:
 
 def _diff_of_edit(asked: EditArguments, project: str) -> str:
     before = files.read_text_file(project, asked.path)
+    return _unified(_shown(resolve(project, asked.path), project), before, asked)
+
+
+def _unified(name: str, before: bytes, asked: EditArguments) -> str:
     after = files.replace_once(asked.path, before, asked.old.encode(), asked.new.encode())
-    name = _shown(resolve(project, asked.path), project)
     return diffs.unified(name, before.decode(errors="replace"), after.decode(errors="replace"))
 
 
@@ -214,14 +241,21 @@ def _shown(target: Path, project: str) -> str:
     return _sendable(str(target.relative_to(project_root(project))))
 
 
-async def run_tool(tool_id: str, arguments: dict[str, Any], project: str, processes: Processes) -> ToolOutcome:
-    """Run a tool for real.  Whatever goes wrong is an outcome that says so; only cancellation is raised."""
+async def run_tool(
+    tool_id: str, arguments: dict[str, Any], project: str, processes: Processes, shown: Permission
+) -> ToolOutcome:
+    """Run a tool for real, unless it would do something else by now than what was `shown` of it.
+
+    Whatever goes wrong is an outcome that says so; only cancellation is raised.
+    """
     tool = _TOOLS.get(tool_id)
     if tool is None or not _is_available(tool):
         return _failure(f"There is no such tool here: {tool_id}.")
     try:
         asked = msgspec.convert(arguments, tool.arguments)
-        return _bounded(await tool.run(asked, project, processes))
+        if tool.kind is PermissionKind.READ and _real_path(project, _path_of(arguments)) != shown.path:
+            return _failure(CHANGED)
+        return _bounded(await tool.run(asked, project, processes, shown))
     except msgspec.ValidationError as error:
         return _failure(f"The arguments of {tool_id} do not fit: {error}.")
     except (Refused, BackendFailed) as error:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eryxd.backends.tools import run_tool
+from eryxd.backends.tools import permission_for, run_tool
 from eryxd.daemon.children import Children
 from eryxd.plugin.types import ToolOutcome
 from tests.unit.tools.outcomes import Run
@@ -32,7 +32,8 @@ def run(project: Path, tmp_path: Path) -> Iterator[Run]:
     children = Children(tmp_path / "records")
 
     def run_in_project(tool: str, **arguments: Any) -> ToolOutcome:
-        return asyncio.run(run_tool(tool, arguments, str(project), children))
+        shown = permission_for(tool, arguments, str(project))
+        return asyncio.run(run_tool(tool, arguments, str(project), children, shown))
 
     yield run_in_project
     children.close()

@@ -45,8 +45,9 @@ def test_the_tools_are_offered_with_description_and_schema() -> None:
 WITHOUT_RIPGREP = """
 import asyncio, sys
 from eryxd.backends.tools import available_tools, run_tool
+from eryxd.domain.approval import Permission
 print(*(tool.id for tool in available_tools()))
-print(asyncio.run(run_tool("rg", {"pattern": "x"}, ".", None)).text)
+print(asyncio.run(run_tool("rg", {"pattern": "x"}, ".", None, Permission())).text)
 """
 
 
