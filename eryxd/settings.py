@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert
 from msgspec.structs import FieldInfo, fields
 
+from eryxd import toml
 from eryxd.domain.errors import Invalid
 
 MAX_CONFIG_BYTES: Final = 64 * 1024
@@ -146,7 +147,7 @@ def _decode(path: str, raw: bytes) -> str:
 
 def _parse(path: str, text: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
+        return toml.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise Invalid(f"{path} is not valid TOML: {error}.  Correct that line.", file=path) from None
     except RecursionError:
@@ -219,7 +220,7 @@ def _line_of(text: str, keys: tuple[str, ...]) -> int | None:
 
 def _has(text: str, keys: tuple[str, ...]) -> bool:
     try:
-        found: Any = tomllib.loads(text)
+        found: Any = toml.loads(text)
     except tomllib.TOMLDecodeError:
         return False
     for key in keys:

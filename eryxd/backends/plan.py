@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from eryxd import toml
 from eryxd.domain.errors import BackendFailed
 from eryxd.domain.ids import Record
 from eryxd.domain.session import RunAgent
@@ -89,7 +90,7 @@ def parse(text: str, where: str) -> Plan:
     Raises: BackendFailed -- with every problem, also as `problems` in the data.
     """
     try:
-        raw = tomllib.loads(text)
+        raw = toml.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise _refused(where, [f"it is not TOML: {error}"]) from None
     except RecursionError:
