@@ -87,7 +87,7 @@ class Asker:
 
     def _key(self, id: str, reply: Reply) -> str | None:
         """Return the next key, or None when somebody else decided meanwhile."""
-        self._terminal.forget_typed()
+        self._terminal.settle()
         self._terminal.show(self._question(reply))
         while (key := self._terminal.key(self._feed)) is None:
             # Most events add nothing to say; the question then stays where it is.

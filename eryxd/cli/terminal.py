@@ -21,6 +21,9 @@ _CHUNK_BYTES: Final = 4096
 _SEQUENCE_S: Final = 0.1
 """How long the rest of an escape sequence may take, over a slow line."""
 
+QUIET_S: Final = 0.4
+"""How long no key may have come before a question is asked: longer than a key repeats, or is pressed twice."""
+
 _ESCAPE: Final = b"\x1b"
 
 _UNTYPED: Final = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|O.|.)?|[\x00-\x1f\x7f-\x9f]")
@@ -48,9 +51,14 @@ class Terminal:
         sys.stdout.write(text)
         sys.stdout.flush()
 
-    def forget_typed(self) -> None:
-        """Throw away what was typed before the question could be read."""
-        termios.tcflush(self._input, termios.TCIFLUSH)
+    def settle(self) -> None:
+        """Throw keys away until none has come for a moment, before a question is asked.  Raises: Closed.
+
+        A key that is held down, or pressed twice, must not answer what nobody has read yet.
+        """
+        with self._single_keys(), self._ctrl_c.waiting():
+            while select.select([self._input], [], [], QUIET_S)[0]:
+                self._read()
 
     def key(self, feed: Feed) -> str | None:
         """Return the key that was pressed, or None when there are events to take instead.  Raises: Closed."""
