@@ -96,7 +96,7 @@ REFUSALS_REMEMBERED: Final = 256
 
 REFUSALS_TOLD: Final = 60
 REFUSALS_WINDOW_S: Final = 60.0
-"""How many refusals are told in how many seconds, whoever made them."""
+"""How many refusals are told in how many seconds, besides the first of each session at each method."""
 
 REPLAY_PATIENCE: Final = 1500
 REPLAY_PAUSE_S: Final = 0.02
@@ -111,6 +111,7 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: OrderedDict[tuple[int, int, str], None] = OrderedDict()
         self._told_at: deque[float] = deque()
+        self._tried: set[tuple[SessionId | None, str]] = set()
         self._subscriptions: dict[Connection, Subscription] = {}
         """Who wants to hear events, from the request on; the bus knows them only when their replay is over."""
 
@@ -172,9 +173,13 @@ class Dispatcher:
 
     def _tell(self, peer: Peer, method: Method, check: str) -> None:
         key = (peer.pid, peer.start_time, method.name)
-        now = time.monotonic()
-        if key in self._told or not self._may_tell(now):
+        if key in self._told:
             return
+        session = self._session_of(peer.pid)
+        # The first try of a session at a method is always told: cheap calls must not hide the one that counts.
+        if (session, method.name) in self._tried and not self._may_tell(time.monotonic()):
+            return
+        self._tried.add((session, method.name))
         self._told[key] = None
         if len(self._told) > REFUSALS_REMEMBERED:
             self._told.popitem(last=False)
@@ -184,7 +189,7 @@ class Dispatcher:
             command=guard.command_name(peer.pid),
             method=method.name,
             check=check,
-            session_id=self._session_of(peer.pid) or UNSET,
+            session_id=session or UNSET,
         )
         self._daemon.refusals.append(refusal)
         log.warning("refused %s to process %d (%s): %s", method.name, peer.pid, refusal.command, check)

@@ -223,3 +223,32 @@ def test_an_agent_cannot_take_the_connections_of_its_person(stage: Stage, daemon
     (called,) = [one for one in stage.timeline(run_id) if one["kind"] == "tool-call"]
     held, refused = map(int, called["result"].split())
     assert (held, refused) == (16, 44)
+
+
+FLOOD: Final = """
+import os, sys
+for n in range(80):
+    if os.fork() == 0:
+        from try_ import attempt
+        attempt("sessions.list", {})
+        os._exit(0)
+    os.wait()
+from try_ import attempt
+print(attempt("patterns.delete", {"pattern_id": "single"}))
+"""
+"""Has many processes refused, each once, and then tries what it is really after."""
+
+
+@requirement("GRD-1", "GRD-2")
+def test_cheap_calls_do_not_hide_the_one_that_counts(stage: Stage, daemon: DaemonProcess) -> None:
+    """However many refusals came before in the same minute, the first try at a method is told."""
+    (stage.folder / "try_.py").write_text(TRY)
+    (stage.folder / "flood.py").write_text(FLOOD)
+    watch = stage.watch()
+    session_id = stage.session(stage.pattern(auto_approved_tool_names=["shell"]))
+
+    stage.play(session_id, shell(python(daemon, "flood.py")))
+    told = watch.until(lambda event: event.get("refusal", {}).get("method") == "patterns.delete")
+
+    assert told["type"] == "peer-refused"
+    assert told["refusal"]["session_id"] == session_id
