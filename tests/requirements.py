@@ -75,6 +75,7 @@ RULES: Final[dict[str, str]] = {
     "CHD-4": "time-out, cancel, exit and close end the whole tree",
     "CHD-5": "leftovers of a killed daemon are cleaned only if they are the same process; adopted dead are reaped",
     "CHD-6": "a process's owner is found by ancestors and by token",
+    "CHD-7": "one owner's programs never take all places",
     "RTL-1": "tool paths stay in the project",
     "RTL-2": "tool output is bounded and says what is missing",
     "RTL-3": "rg is the real ripgrep, offered only where it is on PATH; nothing passes as an option",

@@ -7,6 +7,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -27,6 +28,9 @@ SHELL_TIMEOUT_S: Final = 120
 
 LONGEST_SHELL_TIMEOUT_S: Final = 600
 """Longest time that a command may ask for."""
+
+_GLOBS: Final = ThreadPoolExecutor(2, "eryxd-glob")
+"""Where globs run: they can take seconds, and must leave the threads that everybody's questions need."""
 
 _Path = Annotated[str, Meta(min_length=1, description="Path in the project, from its folder or absolute.")]
 _Line = Annotated[int, Meta(ge=1, description="Line number, counted from 1.")]
@@ -86,7 +90,7 @@ async def _view(arguments: ViewArguments, project: str, processes: Processes, sh
 
 
 async def _glob(arguments: GlobArguments, project: str, processes: Processes, shown: Permission) -> ToolOutcome:
-    return _answer(await asyncio.to_thread(files.glob, project, arguments.pattern))
+    return _answer(await asyncio.get_running_loop().run_in_executor(_GLOBS, files.glob, project, arguments.pattern))
 
 
 async def _rg(arguments: RgArguments, project: str, processes: Processes, shown: Permission) -> ToolOutcome:

@@ -7,7 +7,7 @@ unmarked.
 
 Laws: a child is recorded on disk before it starts; nothing that it started outlives its run, except
 what `process_tree` says cannot be found; memory is bounded whatever it prints; no wait lasts longer than its
-time-out and a few seconds.
+time-out and a few seconds; one owner's programs never take all places.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from eryxd.daemon import process_tree
 from eryxd.daemon.child import Child, close_pipes, environment
@@ -42,6 +43,9 @@ TERM_GRACE_S: Final = 0.5
 
 MAX_ALIVE: Final = 32
 """Programs that run at once; more wait for a place.  Each takes three descriptors and a share of the machine."""
+
+MAX_OWNED: Final = 8
+"""Programs of one owner that run at once: no session holds up the others."""
 
 REAP_PAUSE_S: Final = 0.05
 """Shortest time between two looks for dead that were adopted: a program that forks on and on must not keep us busy."""
@@ -68,6 +72,7 @@ class Children:
         self._records_dir = records_dir
         self._alive: dict[int, Child] = {}
         self._places = asyncio.Semaphore(MAX_ALIVE)
+        self._shares = WeakValueDictionary[str, asyncio.Semaphore]()
         self._is_closed = False
         self._is_reaping = False
         self._spawner = ThreadPoolExecutor(1, "spawner", initializer=mark)
@@ -93,7 +98,8 @@ class Children:
         Raises: BackendFailed -- the program could not be started; the message says why.
         Invalid -- `environ` holds a name that no child may get.  ShuttingDown -- `close` was called.
         """
-        async with self._places:
+        share = self._shares.setdefault(owner, asyncio.Semaphore(MAX_OWNED))
+        async with share, self._places:
             if self._is_closed:
                 raise ShuttingDown(f"The daemon is stopping and does not start {argv[0]}.")
             spawning = self._start(argv, cwd, environment(environ), bool(stdin), owner)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from eryxd.daemon import process_tree
-from eryxd.daemon.children import Children, clean_leftovers, environment
+from eryxd.daemon.children import MAX_ALIVE, MAX_OWNED, Children, clean_leftovers, environment
 from eryxd.daemon.leftovers import name_record, write_record
 from eryxd.daemon.marks import is_marked
 from eryxd.daemon.process_tree import Tree
@@ -291,6 +291,28 @@ def test_closing_kills_what_runs_and_starts_nothing_more(children: Children, tmp
     assert asyncio.run(close()).exit_status == -signal.SIGKILL
     with pytest.raises(ShuttingDown):
         run(children, ["true"])
+
+
+@requirement("CHD-7")
+def test_one_owner_holds_up_nobody_else(children: Children, tmp_path: Path) -> None:
+    async def both() -> ProcessResult:
+        def start(command: str, owner: str) -> asyncio.Task[ProcessResult]:
+            work = children.run(sh(command), cwd="/", timeout_s=60, limit_bytes=100, owner=owner)
+            return asyncio.ensure_future(work)
+
+        fifo = tmp_path / "fifo"
+        os.mkfifo(fifo)
+        greedy = [start(f"echo $$ > {fifo}; sleep 1000", "greedy") for _ in range(MAX_ALIVE)]
+        pids: list[int] = []
+        while len(pids) < MAX_OWNED:
+            pids += await started(fifo)
+        result = await asyncio.wait_for(start("echo done", "other"), 20)
+        for task in greedy:
+            task.cancel()
+        await asyncio.wait(greedy)
+        return result
+
+    assert asyncio.run(both()).output == b"done\n"
 
 
 @requirement("CHD-6")
