@@ -29,7 +29,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Text = Annotated[str, Meta(max_length=256 * 1024)]
 Note = Annotated[str, Meta(max_length=8 * 1024)]
 Limit = Annotated[int, Meta(ge=1, le=1000)]
-Count = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=0, le=2**53)]
 
 PAGE: Final = 100
 """How many rows a listing returns when the caller does not say."""

@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec import UNSET, UnsetType
 
-from eryxd.backends import files
-from eryxd.backends.confine import Refused
 from eryxd.backends.replay import Replay, pieces
-from eryxd.backends.tools import CHANGED, available_tools, permission_for, run_tool
+from eryxd.backends.tools import available_tools
 from eryxd.daemon import process_tree
 from eryxd.daemon.children import Children
 from eryxd.domain.approval import Permission, PermissionKind
@@ -428,28 +426,3 @@ def test_what_runs_is_what_was_shown(stage: Stage, repository: Path, swap: str) 
     ((_, outcome),) = gate.only("done")
     assert (outcome.ok, "changed since it was shown" in outcome.text) == (False, True)
     assert "ONE" not in (repository / "README.md").read_text() + (repository / "other").read_text()
-
-
-@requirement("RTL-5")
-def test_the_file_that_is_written_is_the_one_that_was_shown_however_late_it_is_swapped(
-    repository: Path, tmp_path: Path
-) -> None:
-    """The last look is at what was opened, not at a name that can mean something else a moment later."""
-    (repository / "other").write_text("one\n")
-    arguments = {"path": "README.md", "old": "one", "new": "ONE"}
-    shown = permission_for("edit", arguments, str(repository))
-    (repository / "README.md").unlink()
-    (repository / "README.md").symlink_to("other")
-
-    def agreed(target: Path, before: bytes) -> None:
-        assert (target.name, before) == ("other", b"one\n")
-        raise Refused("seen")
-
-    with pytest.raises(Refused, match="seen"):
-        files.edit(str(repository), "README.md", "one", "ONE", agreed)
-    children = Children(tmp_path / "records")
-    outcome = asyncio.run(run_tool("edit", arguments, str(repository), children, shown))
-    children.close()
-
-    assert (outcome.ok, outcome.text) == (False, CHANGED)
-    assert (repository / "other").read_text() == "one\n"
