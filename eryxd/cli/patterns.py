@@ -109,9 +109,11 @@ def read(file: str) -> Reply:
     """Return the draft in a TOML file.  Raises: Problem -- it cannot be read, or holds a value that cannot be sent."""
     import tomllib
 
+    from eryxd import toml
+
     try:
-        with open(file, "rb") as opened:
-            draft = tomllib.load(opened)
+        with open(file, encoding="utf-8") as opened:
+            draft = toml.loads(opened.read())
     except OSError as error:
         raise Problem(f"{visible(file)} cannot be read: {error.strerror}.", code=ErrorCode.NOT_FOUND) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -7,6 +7,7 @@ kind denies; what is said is committed before the backend goes on.
 import asyncio
 import logging
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any, Final, TypeVar
 
 from msgspec import UNSET
@@ -83,14 +84,8 @@ class TurnGate:
 
     async def tool_call(self, call: ToolCall) -> Answer:
         """Ask before a tool runs; waits for a person where the policy says so."""
-        if len(call.tool_id or "") > MAX_NAME:
-            # Nothing of that name can be in the catalog, and everything that shows the call would carry it.
-            call = replace(call, tool_id=UNSET)
-        if max(len(call.call_id), len(call.provider or ""), len(call.backend_session or "")) > MAX_NAME:
-            log.error("a tool call with names over %d characters was denied", MAX_NAME)
-            return Deny(by=DeniedBy.RULE)
         try:
-            answer = await self._ask(call)
+            answer = await self._ask(_bounded(call))
         except StoreUnavailable:
             return Deny(by=DeniedBy.STORE)
         except EryxError as error:
@@ -123,7 +118,7 @@ class TurnGate:
 
     async def tool_done(self, call_id: CallId, outcome: ToolOutcome) -> None:
         """Record how a call ended."""
-        seed = call_key(self._handle.run_id, self._agent.id, call_id)
+        seed = call_key(self._handle.run_id, self._agent.id, _bounded_id(call_id))
         await self._record(
             approvals.tool_done, approvals.CallDone(self._handle.run_id, clock.call_event_id(seed), outcome)
         )
@@ -167,3 +162,20 @@ class TurnGate:
             return await self._engine.persist(use_case, request)
         except StoreUnavailable:
             return None
+
+
+def _bounded(call: ToolCall) -> ToolCall:
+    """Return a call whose names everything that shows it can carry.
+
+    A tool or provider of such a name cannot be in the catalog: the call becomes one of an unknown tool, which asks.
+    """
+    if max(len(call.tool_id or ""), len(call.provider or "")) > MAX_NAME:
+        call = replace(call, tool_id=UNSET, provider=UNSET)
+    session = call.backend_session and call.backend_session[:MAX_NAME]
+    return replace(call, call_id=_bounded_id(call.call_id), backend_session=session)
+
+
+def _bounded_id(call_id: CallId) -> CallId:
+    if len(call_id) <= MAX_NAME:
+        return call_id
+    return CallId("sha256:" + sha256(call_id.encode(errors="surrogatepass")).hexdigest())

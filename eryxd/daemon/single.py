@@ -19,6 +19,7 @@ from typing import Final
 from eryxd.daemon.guard import command_name
 from eryxd.domain.errors import Busy, Invalid, StoreUnavailable
 from eryxd.paths import SOCKET_NAME, is_private_dir
+from eryxd.settings import require_trusted
 
 LOCK_NAME: Final = "lock"
 """Name of the lock in the state folder.  The file stays when the daemon ends; only the lock counts."""
@@ -73,15 +74,18 @@ def acquire(state_dir: Path) -> Lock:
     """Take the lock in `state_dir`, creating the folder, and write our process id into it.
 
     Raises: AlreadyRunning; StoreUnavailable -- the folder or the lock cannot be written.
+    Invalid -- somebody else owns one of them, or may write to it.
     """
     path = state_dir / LOCK_NAME
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        require_trusted(str(state_dir), state_dir.stat())
         # Not inheritable (O_CLOEXEC is Python's default): a child that kept it would keep the lock.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise _unwritable(path, error) from error
     try:
+        require_trusted(str(path), os.fstat(descriptor))
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.pwrite(descriptor, f"{os.getpid()}\n".rjust(_PID_BYTES).encode(), 0)
     except BlockingIOError:
@@ -91,6 +95,9 @@ def acquire(state_dir: Path) -> Lock:
     except OSError as error:
         os.close(descriptor)
         raise _unwritable(path, error) from error
+    except Invalid:
+        os.close(descriptor)
+        raise
     return Lock(descriptor)
 
 

@@ -23,6 +23,7 @@ from eryxd.daemon.schema import APPLICATION_ID, MIGRATIONS
 from eryxd.domain.errors import Invalid, StoreUnavailable
 from eryxd.domain.ids import Record
 from eryxd.domain.session import Message, SessionHead
+from eryxd.settings import require_trusted
 
 STORE_FILE: Final = "store.db"
 MARKER_FILE: Final = "store.epoch"
@@ -285,11 +286,12 @@ def refuse_unfit(state_dir: Path) -> None:
 
     Looks at the first bytes only: SQLite would change a foreign file by opening it as we do.
 
-    Raises: StoreUnavailable.
+    Raises: StoreUnavailable; Invalid -- somebody else owns the file, or may write to it.
     """
     path = state_dir / STORE_FILE
     try:
         with path.open("rb") as file:
+            require_trusted(str(path), os.fstat(file.fileno()))
             _refuse_header(path, file.read(_HEADER_BYTES))
     except FileNotFoundError:
         # A write-ahead log belongs to a file: with another one it would be taken for that one's.

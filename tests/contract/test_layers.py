@@ -36,7 +36,7 @@ WORLD: Final = (
 """Clocks, ids, files, sockets, loops.  What a rule needs of them it is given as an argument."""
 
 FOR_CLIENT: Final = ("eryxd", "eryxd.paths", "eryxd.api.errors", "eryxd.domain.errors", "eryxd.client")
-FOR_CLI: Final = (*FOR_CLIENT, "eryxd.cli")
+FOR_CLI: Final = (*FOR_CLIENT, "eryxd.cli", "eryxd.toml")
 HEAVY: Final = ("msgspec", "asyncio", "pluggy", "rich", "pydantic", "watchfiles", "uvloop", "importlib.metadata")
 """What no client command may load: each costs more than the command itself."""
 

@@ -21,7 +21,7 @@ from eryxd.daemon.single import (
     prepare_runtime,
     remove_socket,
 )
-from eryxd.domain.errors import ErrorCode, StoreUnavailable
+from eryxd.domain.errors import ErrorCode, Invalid, StoreUnavailable
 from tests.requirements import requirement
 
 CONTENDER = """
@@ -134,6 +134,19 @@ def test_a_lock_that_cannot_be_written_is_named(tmp_path: Path, obstruct: Callab
         acquire(tmp_path)
 
     assert not (tmp_path / "elsewhere").exists()
+
+
+@requirement("WIR-9")
+@pytest.mark.parametrize("place", [".", "lock"])
+def test_a_state_folder_or_lock_that_others_may_change_is_refused(tmp_path: Path, place: str) -> None:
+    """Who can change the store can answer its approvals."""
+    acquire(tmp_path).release()
+    (tmp_path / place).chmod(0o777)
+    with pytest.raises(Invalid, match=f"chmod go-w {tmp_path / place}"):
+        acquire(tmp_path)
+    (tmp_path / place).chmod(0o700)
+
+    acquire(tmp_path).release()
 
 
 @requirement("WIR-10")

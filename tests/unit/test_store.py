@@ -16,7 +16,7 @@ from eryxd.daemon.rows import COLUMNS
 from eryxd.daemon.schema import MIGRATIONS
 from eryxd.daemon.store import MARKER_FILE, STORE_FILE, Reader, Store, Written, refuse_unfit, written
 from eryxd.domain.approval import ApprovalStatus
-from eryxd.domain.errors import StoreUnavailable
+from eryxd.domain.errors import Invalid, StoreUnavailable
 from eryxd.domain.ids import Record
 from eryxd.domain.session import Offer, Run, RunStatus, SessionHead, Withheld
 from eryxd.domain.timeline import TimelineStatus
@@ -143,6 +143,14 @@ def test_a_file_that_is_not_fit_is_refused_and_left_as_it_is(
     assert why in caught.value.message
     assert caught.value.data["path"] == str(tmp_path / STORE_FILE)
     assert {name: raw for name, raw in everything(tmp_path).items() if not name.endswith(("-shm", "-wal"))} == before
+
+
+@requirement("DUR-9")
+def test_a_file_that_others_may_change_is_refused(tmp_path: Path) -> None:
+    Store(tmp_path).close()
+    (tmp_path / STORE_FILE).chmod(0o666)
+    with pytest.raises(Invalid, match=f"chmod go-w {tmp_path / STORE_FILE}"):
+        Store(tmp_path)
 
 
 @requirement("DUR-9")
