@@ -24,7 +24,7 @@ class Effective(Record, frozen=True, kw_only=True):
 class SessionView(SessionHead, frozen=True, kw_only=True):
     """A session with what is joined from its approvals (briefs) and the list in force.
 
-    `effective` is absent when the session's pattern is gone.
+    `effective` is absent when the session's pattern is gone and it has no list of its own.
     """
 
     pending_approval: Approval | UnsetType = UNSET

@@ -25,6 +25,9 @@ MAX_PLAN_BYTES: Final = 1024 * 1024
 """Largest plan: its text is stored with every run that plays it."""
 
 _LARGEST_INTEGER: Final = 2**63
+_DEEPEST: Final = 32
+"""Deepest nesting of a call's arguments, as that of a request."""
+
 _SUFFIX: Final = ".toml"
 
 
@@ -94,9 +97,12 @@ def parse(text: str, where: str) -> Plan:
     except tomllib.TOMLDecodeError as error:
         raise _refused(where, [f"it is not TOML: {error}"]) from None
     except RecursionError:
-        raise _refused(where, ["it is nested too deeply"]) from None
+        raise _too_deep(where) from None
     problems: list[str] = []
-    steps = tuple(_read_steps(raw.pop("step", []), problems))
+    try:
+        steps = tuple(_read_steps(raw.pop("step", []), problems))
+    except RecursionError:
+        raise _too_deep(where) from None
     title = raw.pop("title", None)
     if not isinstance(title, str) or not title.strip():
         problems.append("title: a plan needs one, a text")
@@ -104,6 +110,10 @@ def parse(text: str, where: str) -> Plan:
     if problems:
         raise _refused(where, problems)
     return Plan(title=str(title), steps=steps)
+
+
+def _too_deep(where: str) -> BackendFailed:
+    return _refused(where, ["it is nested too deeply"])
 
 
 def _refused(where: str, problems: list[str]) -> BackendFailed:
@@ -143,14 +153,16 @@ def _step_problems(step: Step) -> Iterator[str]:
         yield from (f"{call.call}: {problem}" for problem in _value_problems(call.arguments, "arguments"))
 
 
-def _value_problems(value: object, path: str) -> Iterator[str]:
+def _value_problems(value: object, path: str, depth: int = 1) -> Iterator[str]:
     """Name what TOML can write and a tool's arguments cannot hold."""
-    if isinstance(value, dict):
+    if depth > _DEEPEST:
+        yield f"{path[:60]}… is nested more than {_DEEPEST} deep"
+    elif isinstance(value, dict):
         for key, inner in value.items():
-            yield from _value_problems(inner, f"{path}.{key}")
+            yield from _value_problems(inner, f"{path}.{key}", depth + 1)
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            yield from _value_problems(inner, f"{path}[{index}]")
+            yield from _value_problems(inner, f"{path}[{index}]", depth + 1)
     elif isinstance(value, float) and not math.isfinite(value):
         yield f"{path} is not a finite number"
     elif isinstance(value, int) and not -_LARGEST_INTEGER <= value < _LARGEST_INTEGER:

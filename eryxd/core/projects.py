@@ -13,7 +13,7 @@ from eryxd.domain.errors import Conflict, Invalid, ReadOnly
 from eryxd.domain.ids import ProjectId
 from eryxd.domain.session import SCRATCHPAD, Project, SessionHead
 
-MAX_PROJECTS: Final = 1000
+MAX_PROJECTS: Final = 500
 """They are listed, and stand in a snapshot, all at once."""
 
 

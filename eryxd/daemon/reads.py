@@ -164,13 +164,14 @@ def sessions(daemon: Daemon, request: ask.SessionsList) -> out.Sessions:
 
 
 def _session_page(
-    state: State, heads: Iterable[SessionHead], limit: int, cursor: str | UnsetType = UNSET
+    state: State, heads: Iterable[SessionHead], limit: int, cursor: str | UnsetType = UNSET, beside: int = 0
 ) -> out.Sessions:
+    """Return a page with at least one session, that ends early when it and the bytes `beside` it are too many."""
     if cursor is not UNSET:
         heads = (head for head in heads if _order(head) < tuple(cursor.split(" ")))
     page = heapq.nlargest(limit + 1, heads, key=_order)
     views: list[out.SessionView] = []
-    size = 0
+    size = beside
     for head in page[:limit]:
         view = session_view(state, head.id)
         if view is not None:
@@ -205,7 +206,7 @@ def view_of(daemon: Daemon, session: SessionId) -> out.SessionView:
 async def search(daemon: Daemon, request: ask.SessionsSearch) -> out.Sessions:
     """Find sessions in which every word occurs: in title, project, pattern or a published message."""
     # A NUL would end the query for SQLite, and no word has one.
-    words = request.query.replace("\0", " ").casefold().split()
+    words = request.query.replace("\0", " ").split()
     if not words:
         raise Invalid("There is nothing to search for.", problems=["query: is blank"])
     if len(words) > MAX_WORDS:
@@ -216,7 +217,7 @@ async def search(daemon: Daemon, request: ask.SessionsSearch) -> out.Sessions:
         head
         for head in state.all(SessionHead)
         if (request.archived or not head.is_archived)
-        and all(head.id in ids or word in _words(state, head) for word, ids in zip(words, said, strict=True))
+        and all(head.id in ids or word.casefold() in _words(state, head) for word, ids in zip(words, said, strict=True))
     )
     return _session_page(state, found, request.limit)
 
@@ -330,12 +331,14 @@ async def timeline(daemon: Daemon, request: ask.TimelineGet) -> out.Timeline:
 def workspace(daemon: Daemon, request: ask.Nothing) -> out.Workspace:
     """Take one consistent snapshot."""
     state = daemon.engine.committed
-    page = _session_page(state, state.all(SessionHead), SNAPSHOT_SESSIONS)
+    projects, patterns = _projects(state), _patterns(state)
+    beside = sum(len(encode(row)) for row in (*projects, *patterns))
+    page = _session_page(state, state.all(SessionHead), SNAPSHOT_SESSIONS, beside=beside)
     return out.Workspace(
         epoch=daemon.epoch,
         seq=daemon.engine.seq,
-        projects=_projects(state),
-        patterns=_patterns(state),
+        projects=projects,
+        patterns=patterns,
         sessions=page.sessions,
         settings=daemon.shown_settings(),
         cursor=page.cursor,

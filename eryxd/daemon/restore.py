@@ -7,7 +7,7 @@ from pathlib import Path
 from eryxd.daemon import clock
 from eryxd.daemon.history import copy_store, verify
 from eryxd.daemon.schema import MIGRATIONS
-from eryxd.daemon.store import MARKER_FILE, STORE_FILE, connect
+from eryxd.daemon.store import MARKER_FILE, STORE_FILE, connect, install
 from eryxd.domain.errors import Invalid, StoreUnavailable
 
 
@@ -22,7 +22,7 @@ def restore(state_dir: Path, backup: Path) -> Path | None:
     fresh.unlink(missing_ok=True)
     _copy(backup, fresh)
     kept = _keep_aside(state_dir)
-    os.replace(fresh, state_dir / STORE_FILE)
+    install(fresh, state_dir / STORE_FILE)
     (state_dir / MARKER_FILE).unlink(missing_ok=True)
     return kept
 

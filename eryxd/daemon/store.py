@@ -254,6 +254,11 @@ def _create(path: Path) -> None:
         _migrate(db)
     finally:
         db.close()
+    install(fresh, path)
+
+
+def install(fresh: Path, path: Path) -> None:
+    """Put a whole file in its place, for good."""
     os.replace(fresh, path)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -267,8 +267,8 @@ def test_sessions_are_found_by_all_words_wherever_they_stand(stage: Stage) -> No
     """Title, project, pattern, messages; archived ones only when asked for."""
     pattern_id = stage.pattern((), ("scout",))
     one, two = stage.session(pattern_id), stage.session(pattern_id)
-    stage.ended(stage.play(one, {"say": "The Zirbelkiefer stands."}, content="Where is it?"))
-    stage.client.call("sessions.rename", session_id=two, title="Zirbelkiefer again")
+    stage.ended(stage.play(one, {"say": "The Zirbelkiefer stands in the Straße."}, content="Where is it?"))
+    stage.client.call("sessions.rename", session_id=two, title="Zirbelkiefer again, Maße")
 
     def found(query: str, **more: bool) -> set[str]:
         return {each["id"] for each in stage.client.call("sessions.search", query=query, **more)["sessions"]}
@@ -277,6 +277,7 @@ def test_sessions_are_found_by_all_words_wherever_they_stand(stage: Stage) -> No
     assert found("ZIRBELKIEFER stands") == {one}
     assert found("zirbelkiefer team project") == {one, two}
     assert found("zirbelkiefer absent") == set()
+    assert (found("straße"), found("Straße maße"), found("MAßE")) == ({one}, set(), {two})
     stage.client.call("sessions.archive", session_id=one, is_archived=True)
     assert (found("zirbelkiefer"), found("zirbelkiefer", archived=True)) == ({two}, {one, two})
 

@@ -77,6 +77,7 @@ def test_a_call_with_names_beyond_all_measure_is_asked_and_recorded(tmp_path: Pa
         assert await asking == Allow()
         await gate.tool_done(call.call_id, ToolOutcome(ok=True, text="done"))
         ended = machine.engine.stored(TimelineEvent, event.id)
-        assert ended is not None and ended.status is TimelineStatus.COMPLETED
+        assert ended is not None
+        assert ended.status is TimelineStatus.COMPLETED
 
     story(work())
