@@ -119,7 +119,7 @@ class Asker:
         match key:
             case "A" if not approvals.can_remember(reply):
                 return reply
-            case "a" | "A" if self._hidden and not self._approves_unseen():
+            case "a" | "A" if (unseen := self._unseen(reply)) and not self._approves(unseen):
                 return reply
             case "a":
                 return self._resolve(reply, "approved")
@@ -137,10 +137,16 @@ class Asker:
                 return None
         return reply
 
-    def _approves_unseen(self) -> bool:
+    def _unseen(self, reply: Reply) -> str:
+        """Say how much was not shown, by us or because the daemon cut it; nothing when all was."""
+        missing = approvals.missing_bytes(reply["approval"])
+        counts = [plural(count, noun) for count, noun in ((self._hidden, "line"), (missing, "byte")) if count]
+        were = "was" if self._hidden + missing == 1 else "were"
+        return f"{' and '.join(counts)} {were} not shown" if counts else ""
+
+    def _approves(self, unseen: str) -> bool:
         """Ask whether to approve what was shown in part."""
-        were = "was" if self._hidden == 1 else "were"
-        answer = self._terminal.line(f"  {plural(self._hidden, 'line')} {were} not shown.  Approve anyway? [y/N] > ")
+        answer = self._terminal.line(f"  {unseen}.  Approve anyway? [y/N] > ")
         return (answer or "").lower() in ("y", "yes")
 
     def _resolve(self, reply: Reply, decision: str, **more: str | None) -> Reply | None:

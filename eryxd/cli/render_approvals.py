@@ -116,11 +116,16 @@ def content(record: Record, look: Look) -> list[str]:
         lines.append(look.paint("yellow", f"── {NOT_PUBLISHED} ──"))
         for message in record["messages"]:
             lines += _message(message, look)
-    for cut_away in (record.get("permission") or {}).get("truncated"), record.get("messages_truncated"):
-        if cut_away:
-            size = plural(cut_away["bytes"], "byte")
-            lines.append(look.paint("yellow", f"{size} not shown: eryx approvals show {record['id']} --full"))
+    if missing := missing_bytes(record):
+        size = plural(missing, "byte")
+        lines.append(look.paint("yellow", f"{size} not shown: eryx approvals show {record['id']} --full"))
     return lines
+
+
+def missing_bytes(record: Record) -> int:
+    """Return how much the daemon has cut from what it shows."""
+    cut_away = ((record.get("permission") or {}).get("truncated"), record.get("messages_truncated"))
+    return sum(one["bytes"] for one in cut_away if one)
 
 
 def _message(message: Record, look: Look) -> Iterator[str]:

@@ -32,6 +32,11 @@ BUSY_WAIT_S: Final = 0.2
 PROBE_S: Final = 5.0
 """How often a store that refused is tried again."""
 
+_UNSURE: Final = (
+    "Nothing took effect; should eryxd be killed before it writes again, the record may show the change all the same."
+)
+"""SQLite cannot say whether a commit that could not be synced will be found after a crash."""
+
 _NOTHING: Final = Change((), (), (), (), None)
 
 _ABSENT: Final = object()
@@ -228,7 +233,7 @@ class Engine:
         except (sqlite3.Error, OSError) as error:
             if self._happened_after_all():
                 return
-            raise StoreUnavailable(f"The disk refused: {error}.", why=str(error)) from error
+            raise StoreUnavailable(f"The disk refused: {error}. {_UNSURE}", why=str(error)) from error
 
     def _happened_after_all(self) -> bool:
         """A COMMIT that reported an error may still be in the file: look before saying anything."""

@@ -149,7 +149,7 @@ class ProviderFailed(EryxError):
 
 
 class StoreUnavailable(EryxError):
-    """The disk refused; nothing was changed."""
+    """The disk refused; nothing took effect."""
 
     code = ErrorCode.STORE_UNAVAILABLE
 

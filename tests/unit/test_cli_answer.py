@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from eryxd.domain.approval import Truncated
 from tests.fakes import Person, eryx
 from tests.requirements import requirement
 from tests.unit.cli_story import ASKED, RUN, SESSION, Story
@@ -144,6 +145,20 @@ def test_long_content_is_cut_in_the_question_and_says_so(tmp_path: Path) -> None
         person.sees("echo 49")
         person.sees(QUESTION)
         assert "echo 25" not in person.output
+
+
+@requirement("CLI-10")
+def test_what_the_daemon_cut_is_approved_only_on_saying_so(tmp_path: Path) -> None:
+    with Story(tmp_path, truncated=Truncated(bytes=4096)) as story, story.person() as person:
+        person.sees("4096 bytes not shown: eryx approvals show")
+        person.sees(QUESTION)
+        person.types("a")
+        person.sees("4096 bytes were not shown.  Approve anyway? [y/N]")
+        person.types("\n")
+        person.sees(QUESTION)
+        person.types("l")
+
+    assert story.daemon.arguments("approvals.resolve") == []
 
 
 @requirement("CLI-10")
