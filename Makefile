@@ -57,7 +57,7 @@ types: install
 	$(BIN)/mypy
 
 fast-tests: install
-	$(BIN)/pytest -q $(FAST_TESTS)
+	$(BIN)/pytest -q -n 2 $(FAST_TESTS)
 
 bench: install
 	$(BIN)/python -m bench

@@ -9,6 +9,7 @@ import re
 import select
 import sys
 import termios
+import time
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,8 +22,8 @@ _CHUNK_BYTES: Final = 4096
 _SEQUENCE_S: Final = 0.1
 """How long the rest of an escape sequence may take, over a slow line."""
 
-QUIET_S: Final = 0.4
-"""How long no key may have come before a question is asked: longer than a key repeats, or is pressed twice."""
+QUIET_S: Final = 0.75
+"""How long no key may have come before a question is asked: longer than until a key that is held down repeats."""
 
 _ESCAPE: Final = b"\x1b"
 
@@ -45,6 +46,7 @@ class Terminal:
     def __init__(self, ctrl_c: CtrlC) -> None:
         self._input = sys.stdin.fileno()
         self._ctrl_c = ctrl_c
+        self._quiet_at = 0.0
 
     def show(self, text: str) -> None:
         """Write text that is visible already."""
@@ -54,10 +56,11 @@ class Terminal:
     def settle(self) -> None:
         """Throw keys away until none has come for a moment, before a question is asked.  Raises: Closed.
 
-        A key that is held down, or pressed twice, must not answer what nobody has read yet.
+        A key that is held down, or pressed twice, must not answer what nobody has read yet.  Where no key was
+        pressed, nothing is waited for.
         """
         with self._single_keys(), self._ctrl_c.waiting():
-            while select.select([self._input], [], [], QUIET_S)[0]:
+            while select.select([self._input], [], [], max(self._quiet_at - time.monotonic(), 0))[0]:
                 self._read()
 
     def key(self, feed: Feed) -> str | None:
@@ -86,6 +89,7 @@ class Terminal:
         typed = os.read(self._input, _CHUNK_BYTES)
         if not typed:
             raise Closed
+        self._quiet_at = time.monotonic() + QUIET_S
         return typed
 
     def _more(self) -> bool:
