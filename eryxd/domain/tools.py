@@ -35,6 +35,22 @@ class RuntimeTool(Record, frozen=True, kw_only=True):
     input_schema: dict[str, Any] | UnsetType = UNSET
 
 
+class ToolAnnotations(Record, frozen=True, kw_only=True):
+    """What a provider says of a tool's effects.  Hints to a person; nothing is ever decided on them."""
+
+    title: str | UnsetType = UNSET
+    read_only: bool | UnsetType = UNSET
+    destructive: bool | UnsetType = UNSET
+    idempotent: bool | UnsetType = UNSET
+    open_world: bool | UnsetType = UNSET
+
+
+class ProvidedTool(RuntimeTool, frozen=True, kw_only=True):
+    """A tool as a provider lists it."""
+
+    annotations: ToolAnnotations | UnsetType = UNSET
+
+
 class ToolDefinition(Record, frozen=True, kw_only=True):
     """One entry of the catalog; `provider_ids` and `provider_names` are parallel and of one length."""
 

@@ -5,7 +5,7 @@ A backend runs one agent's turn and asks through the gate before every tool call
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Annotated, Any, Final, Protocol
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -15,6 +15,7 @@ from eryxd.domain.capabilities import BackendDescriptor, Capabilities, Connectio
 from eryxd.domain.ids import CallId, ProviderId, Record, RunId, SessionId, ToolId
 from eryxd.domain.policy import EffectivePolicy
 from eryxd.domain.session import Message, RunAgent
+from eryxd.domain.tools import ProvidedTool, RuntimeTool, ToolAnnotations, ToolKind
 
 __all__ = [
     "TOOL_OUTPUT_BYTES",
@@ -27,12 +28,21 @@ __all__ = [
     "ConnectionState",
     "DeniedBy",
     "Deny",
+    "Entry",
     "Gate",
     "Model",
     "ProcessResult",
     "Processes",
+    "ProvidedTool",
+    "ProviderCall",
+    "ProviderDescriptor",
+    "RuntimeTool",
+    "Secret",
+    "ToolAnnotations",
     "ToolCall",
+    "ToolKind",
     "ToolOutcome",
+    "ToolProvider",
     "Turn",
 ]
 
@@ -167,3 +177,69 @@ class Backend(Protocol):
 
 TOOL_OUTPUT_BYTES: Final = 64 * 1024
 """Most of a tool's output that is kept and shown; models lose the thread before that."""
+
+
+Secret = Annotated[str, msgspec.Meta(extra={"eryx": "secret"})]
+"""Type of a record's field that is kept apart, and shown to nobody.  Also as `dict[str, Secret]`."""
+
+
+class ProviderDescriptor(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a tool provider without asking it.
+
+    `record` is the type of its entries, a `Record`; None for one that offers tools without entries, and is then a
+    source by itself.  `kind` is shown beside its tools.
+    """
+
+    name: str
+    label: str
+    kind: ToolKind = ToolKind.PLUGIN
+    record: type[Record] | None = None
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry as its provider gets it: `record` is an instance of the declared type, secrets filled in.
+
+    `project_path` is absent for an entry of the whole workspace.
+    """
+
+    id: str
+    name: str
+    record: Any
+    project_path: str | UnsetType = UNSET
+
+
+class ProviderCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that was allowed: exactly what was shown."""
+
+    tool_id: ToolId
+    arguments: dict[str, Any]
+    project_path: str
+
+
+class ToolProvider(Protocol):
+    """Lists tools and runs them.  Its methods get `None` for an entry where the descriptor declares no record."""
+
+    @property
+    def descriptor(self) -> ProviderDescriptor:
+        """What is known without asking."""
+
+    def problems(self, entry: Entry, others: Sequence[Entry]) -> Sequence[str]:
+        """Name everything that makes an entry unfit, beside its type; `others` are the provider's other entries."""
+
+    def fingerprint(self, entry: Entry | None) -> str:
+        """Return what besides the entry's record decides which tools there are: executable, version.  May block."""
+
+    def declared(self, entry: Entry | None) -> Sequence[ProvidedTool] | None:
+        """Return the tools that can be told without asking anybody, or None when it has to be asked."""
+
+    async def tools(self, entry: Entry | None, processes: Processes) -> Sequence[ProvidedTool]:
+        """Ask which tools there are.  Starts nothing that stays.
+
+        Raises: ProviderFailed -- with a sentence for the person.
+        """
+
+    async def call(self, entry: Entry | None, call: ProviderCall, processes: Processes) -> ToolOutcome:
+        """Run a tool, after the gate has let it pass.  Cancelling the task must end everything it started.
+
+        Raises: ProviderFailed -- with a sentence for the person and the model.
+        """
