@@ -33,7 +33,7 @@ from eryxd.domain.policy import (
 from eryxd.domain.session import (
     ListOwner,
     Message,
-    Offer,
+    Offers,
     Project,
     Role,
     Run,
@@ -97,10 +97,10 @@ def pattern() -> Pattern:
     )
 
 
-def offer() -> Offer:
+def offers() -> Offers:
     """Return who offered the listed tool when it was listed; without it the tool would ask."""
     provider = ProviderId(f"builtin:{AUTOMATIC}")
-    return Offer(owner=ListOwner.PATTERN, owner_id=PATTERN, tool_id=AUTOMATIC, providers=(provider,))
+    return Offers(owner=ListOwner.PATTERN, owner_id=PATTERN, providers={AUTOMATIC: (provider,)}, number=0)
 
 
 def session(id: SessionId) -> SessionHead:

@@ -26,7 +26,7 @@ from eryxd.daemon.store import STORE_FILE, Store, encoded
 from eryxd.domain.approval import Approval
 from eryxd.domain.ids import Record, SessionId
 from eryxd.domain.pattern import Pattern
-from eryxd.domain.session import Message, Offer, Project, Run, SessionHead
+from eryxd.domain.session import Message, Offers, Project, Run, SessionHead
 from eryxd.domain.timeline import TimelineEvent, TimelineKind
 
 JOURNAL_EVENTS: Final = 100_000
@@ -99,7 +99,7 @@ def _fill(db: sqlite3.Connection, size: Size) -> None:
     letters = Letters(Random(size.sessions))  # noqa: S311 -- the same store each time
     _insert(db, Project, [records.project()])
     _insert(db, Pattern, [records.pattern()])
-    _insert(db, Offer, [records.offer()])
+    _insert(db, Offers, [records.offers()])
     sessions = [
         records.session(SESSION),
         *(records.session(SessionId("s" + letters.next())) for _ in range(size.sessions - 1)),

@@ -20,6 +20,7 @@ from eryxd.domain.approval import (
     Permission,
 )
 from eryxd.domain.capabilities import BackendDescriptor, Capabilities, Connection, ConnectionState
+from eryxd.domain.catalog import SourceAnswer, SourceId, build, runtime_tools
 from eryxd.domain.ids import (
     AgentId,
     ApprovalId,
@@ -49,7 +50,7 @@ from eryxd.domain.policy import (
 from eryxd.domain.session import (
     ListOwner,
     Message,
-    Offer,
+    Offers,
     Project,
     Role,
     Run,
@@ -64,7 +65,7 @@ from eryxd.domain.session import (
     WorkspaceKind,
 )
 from eryxd.domain.timeline import TimelineEvent, TimelineKind, TimelineStatus
-from eryxd.domain.tools import RuntimeTool, ToolDefinition, ToolKind
+from eryxd.domain.tools import ProvidedTool, RuntimeTool, ToolDefinition, ToolKind
 
 R = TypeVar("R", bound=Record)
 
@@ -269,13 +270,13 @@ def run_input(**changes: Any) -> RunInput:
     return _with(made, changes)
 
 
-def offer(tool: str = "view", *, owner: str = "pattern", owner_id: str = "p1", **changes: Any) -> Offer:
-    """Return who offered an id when it was put on a list."""
-    made = Offer(
+def offers(*tools: str, owner: str = "pattern", owner_id: str = "p1", **changes: Any) -> Offers:
+    """Return who offered the ids of a list when they were put there."""
+    made = Offers(
         owner=ListOwner(owner),
         owner_id=owner_id,
-        tool_id=ToolId(tool),
-        providers=(ProviderId(f"builtin:{tool}"),),
+        providers={ToolId(tool): (ProviderId(f"builtin:{tool}"),) for tool in tools or ("view",)},
+        number=0,
     )
     return _with(made, changes)
 
@@ -371,3 +372,23 @@ def backend_state(name: str = "replay", **changes: Any) -> BackendState:
         name=BackendName(name), label=name.capitalize(), by_default=True, needs_model=False, capabilities=capabilities()
     )
     return _with(made, changes)
+
+
+def source_answer(source: str = "mcp:git", *tools: str, **changes: Any) -> SourceAnswer:
+    """Return what a source answered."""
+    made = SourceAnswer(
+        source=SourceId(source),
+        kind=ToolKind.BUILTIN if source.startswith("backend:") else ToolKind.MCP,
+        name="Built-in" if source.startswith("backend:") else source.upper(),
+        fingerprint="f1",
+        tools=tuple(ProvidedTool(id=ToolId(tool)) for tool in tools),
+        answered_at=NOON,
+        since=NOON,
+        backend=BackendName(source.partition(":")[2]) if source.startswith("backend:") else UNSET,
+    )
+    return _with(made, changes)
+
+
+def builtin_tools(backend: BackendName, reported: Iterable[RuntimeTool]) -> tuple[ToolDefinition, ...]:
+    """Return what the catalog makes of a backend's runtime tools."""
+    return build([source_answer(f"backend:{backend}", tools=runtime_tools(reported))]).tools

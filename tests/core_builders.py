@@ -22,7 +22,7 @@ from eryxd.domain.errors import EryxError
 from eryxd.domain.ids import ID_LETTERS, AgentId, ApprovalId, BackendName, CallId, Record, RunId, TimelineId, Timestamp
 from eryxd.domain.pattern import Mode, Pattern
 from eryxd.domain.policy import ASK_POLICY, ApprovalPolicy
-from eryxd.domain.session import Project, Run, SessionHead, WithheldKind
+from eryxd.domain.session import Offers, Project, Run, SessionHead, WithheldKind
 from eryxd.domain.tools import Catalog, ToolDefinition
 from eryxd.plugin.types import Answer, ToolCall
 from tests.builders import (
@@ -31,7 +31,7 @@ from tests.builders import (
     agent,
     backend_state,
     decider,
-    offer,
+    offers,
     pattern,
     permission,
     policy,
@@ -267,10 +267,10 @@ def world(
     """
     team = team_of(*agents, rules=rules, listed=listed, expires_after_s=expires_after_s)
     head = session(approval_settings=None if own is None else settings(own), **changes)
-    offers = [offer(name) for name in listed]
-    if own is not None:
-        offers += [offer(name, owner="session", owner_id="s1") for name in own]
-    return World(project(), team, head, *offers, *more)
+    lists = [offers(*listed)] if listed else []
+    if own:
+        lists.append(offers(*own, owner="session", owner_id="s1"))
+    return World(project(), team, head, *lists, *more)
 
 
 def team_of(*agents: str, rules: Any = None, listed: Iterable[str] = (), **limits: Any) -> Pattern:
@@ -292,3 +292,8 @@ def put(change: Change, kind: type[R]) -> R:
     """Return the one row of a kind that a change puts."""
     (found,) = [row for row in change.puts if isinstance(row, kind)]
     return found
+
+
+def listed(change: Change) -> Offers:
+    """Return who is trusted for the one list that a change writes, without the change's number."""
+    return replace(put(change, Offers), number=0)

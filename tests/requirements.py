@@ -34,6 +34,8 @@ RULES: Final[dict[str, str]] = {
     "POL-10": "infrastructure tools pass only when named and not offered",
     "POL-11": "a provider that came later does not inherit a grant",
     "CAT-1": "a definition's parallel lists",
+    "CAT-2": "the catalog is a function of the answers, whatever their order",
+    "CAT-7": "last good answers stand in; the catalog grows a generation with each change, which is an event",
     "CAT-3": "runtime tools: trimmed, one builtin provider per id",
     "APR-1": "an approval's fields and caps",
     "APR-2": "waiting is not a status",
@@ -167,13 +169,16 @@ RULES: Final[dict[str, str]] = {
     "CLI-20": "a client command's path imports nothing heavy",
     "CLI-21": "where files are: XDG, ERYX_HOME, never /tmp",
     "CLI-22": "config.toml is taken whole, or refused with file, line and cure",
+    "PRN-2": "only an answer under a new fingerprint or a person takes ids off lists",
+    "PRN-3": "a withdrawal prunes what nobody else offers, at once",
+    "PRN-5": "every pruned id leaves a trace",
     "PRN-4": "a session's list that becomes empty stays explicit",
 }
 
 LATER: Final = frozenset(
     {
-        *("CAT-2", "CAT-4", "CAT-5", "CAT-6", "CAT-7", "CAT-8"),
-        *("VAL-2", "PRN-1", "PRN-2", "PRN-3", "PRN-5"),
+        *("CAT-4", "CAT-5", "CAT-6", "CAT-8"),
+        *("VAL-2", "PRN-1"),
         *("APR-12", "FIL-2", "FIL-3", "FIL-4"),
     }
 )

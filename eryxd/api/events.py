@@ -10,9 +10,11 @@ from msgspec import UNSET, UnsetType
 
 from eryxd.api.replies import Refusal, SessionView
 from eryxd.domain.approval import Approval
+from eryxd.domain.catalog import SourceId
 from eryxd.domain.ids import MessageId, PatternId, ProjectId, Record, RunId, SessionId, Timestamp, ToolId
 from eryxd.domain.pattern import Pattern
-from eryxd.domain.session import Message, Project, Run
+from eryxd.domain.providers import ProviderEntry
+from eryxd.domain.session import ListOwner, Message, Project, Run
 from eryxd.domain.timeline import TimelineEvent
 
 
@@ -26,6 +28,7 @@ class Topic(StrEnum):
     APPROVALS = "approvals"
     PATTERNS = "patterns"
     PROJECTS = "projects"
+    PROVIDERS = "providers"
     CATALOG = "catalog"
     DAEMON = "daemon"
 
@@ -45,6 +48,9 @@ class EventType(StrEnum):
     PROJECT_UPDATED = "project-updated"
     PROJECT_REMOVED = "project-removed"
     CATALOG_CHANGED = "catalog-changed"
+    TOOLS_PRUNED = "tools-pruned"
+    PROVIDER_SAVED = "provider-saved"
+    PROVIDER_DELETED = "provider-deleted"
     POLICY_WIDENED = "policy-widened"
     PEER_REFUSED = "peer-refused"
     DAEMON_STOPPING = "daemon-stopping"
@@ -66,6 +72,9 @@ TOPIC: Final[dict[EventType, Topic]] = {
     EventType.PROJECT_UPDATED: Topic.PROJECTS,
     EventType.PROJECT_REMOVED: Topic.PROJECTS,
     EventType.CATALOG_CHANGED: Topic.CATALOG,
+    EventType.TOOLS_PRUNED: Topic.CATALOG,
+    EventType.PROVIDER_SAVED: Topic.PROVIDERS,
+    EventType.PROVIDER_DELETED: Topic.PROVIDERS,
     EventType.POLICY_WIDENED: Topic.APPROVALS,
     # Whoever answers approvals must hear who else tried to.
     EventType.PEER_REFUSED: Topic.APPROVALS,
@@ -81,6 +90,16 @@ class Widening(Record, frozen=True, kw_only=True):
     """Something may now run that had to ask, or would have to if it were listed as new."""
 
     tool_id: ToolId
+    why: str
+
+
+class PrunedTools(Record, frozen=True, kw_only=True):
+    """Ids that were taken off one list, because of which source, and why (PRN-5)."""
+
+    owner: ListOwner
+    owner_id: str
+    tools: tuple[ToolId, ...]
+    source: SourceId
     why: str
 
 
@@ -111,5 +130,7 @@ class Event(Record, frozen=True, kw_only=True):
     project_id: ProjectId | UnsetType = UNSET
     refusal: Refusal | UnsetType = UNSET
     widening: Widening | UnsetType = UNSET
+    pruned: PrunedTools | UnsetType = UNSET
+    entry: ProviderEntry | UnsetType = UNSET
     generation: int | UnsetType = UNSET
     delta: Delta | UnsetType = UNSET

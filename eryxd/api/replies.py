@@ -6,12 +6,13 @@ from msgspec import UNSET, UnsetType, field
 
 from eryxd.domain.approval import Approval
 from eryxd.domain.capabilities import Capabilities
+from eryxd.domain.catalog import Quarantined, SourceId, SourceStatus
 from eryxd.domain.ids import ApprovalId, BackendName, Record, RunId, SessionId, Timestamp, ToolId
 from eryxd.domain.pattern import Mode, Pattern
 from eryxd.domain.policy import ListFrom
 from eryxd.domain.session import Message, Project, Run, SessionHead
 from eryxd.domain.timeline import TimelineEvent
-from eryxd.domain.tools import ToolDefinition
+from eryxd.domain.tools import ToolDefinition, ToolKind
 
 
 class Effective(Record, frozen=True, kw_only=True):
@@ -87,6 +88,27 @@ class BackendState(Record, frozen=True, kw_only=True):
     needs_model: bool
     capabilities: Capabilities | UnsetType = UNSET
     problem: str | UnsetType = UNSET
+
+
+class SourceState(Record, frozen=True, kw_only=True):
+    """A source of the catalog: how far it is, and what stands in for it.
+
+    `reason` says why it is pending or failed, `at` since when.  `missing` ids were offered before and may come back.
+    `is_fallback` marks a backend that has never answered.
+    """
+
+    id: SourceId
+    name: str
+    kind: ToolKind
+    status: SourceStatus
+    tools: int = 0
+    reason: str | UnsetType = UNSET
+    at: Timestamp | UnsetType = UNSET
+    answered_at: Timestamp | UnsetType = UNSET
+    missing: tuple[ToolId, ...] = ()
+    quarantined: tuple[Quarantined, ...] = ()
+    is_fallback: bool = False
+    plugin: str = ""
 
 
 class Status(Record, frozen=True, kw_only=True):
@@ -166,6 +188,7 @@ class Tools(Record, frozen=True, kw_only=True):
 
     tools: tuple[ToolDefinition, ...]
     generation: int
+    sources: tuple[SourceState, ...] = ()
 
 
 class Sessions(Record, frozen=True, kw_only=True):

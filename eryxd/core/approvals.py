@@ -11,11 +11,12 @@ from msgspec.structs import replace
 from eryxd.api import replies as out, requests as ask
 from eryxd.api.events import EventType, Widening
 from eryxd.core.change import Tx, record_offers, touch
+from eryxd.core.lists import offers_of
 from eryxd.core.live import acting_run, agent_of, expiry, list_owner, open_run, request
 from eryxd.core.saying import publish_withheld
 from eryxd.core.sessions import SCRATCHPAD_OVERRIDE, current_list, need
 from eryxd.core.settle import COMPLETED, EXPIRED, FAILED, close_approval, settle
-from eryxd.core.views import offers_of, pending
+from eryxd.core.views import pending
 from eryxd.domain import approval as approvals
 from eryxd.domain.approval import Approval, ApprovalContent, ApprovalStatus, Resolution
 from eryxd.domain.errors import Conflict, Invalid, NotFound
@@ -30,7 +31,7 @@ from eryxd.domain.policy import (
     Verdict,
     decide_tool_call,
 )
-from eryxd.domain.session import SCRATCHPAD, ListOwner, Offer, Run, RunAgent, SessionHead
+from eryxd.domain.session import SCRATCHPAD, ListOwner, Offers, Run, RunAgent, SessionHead
 from eryxd.domain.timeline import Ask, TimelineEvent, TimelineKind, TimelineStatus
 from eryxd.plugin.types import Allow, Answer, DeniedBy, Deny, ToolCall, ToolOutcome
 
@@ -134,10 +135,11 @@ def _wait(tx: Tx, run: Run, agent: RunAgent | None, asking: Asking, decision: De
 def _report_drift(tx: Tx, run: Run, asking: Asking) -> None:
     """Say once that a listed id is now offered by somebody who was not there when it was listed (POL-11)."""
     owner, owner_id = list_owner(run, asking.call.tool_id)
-    offer = tx.get(Offer, (owner, owner_id, asking.call.tool_id))
-    if offer is not None and not offer.drift_reported and asking.call.tool_id:
-        tx.put(replace(offer, drift_reported=True))
-        widening = Widening(tool_id=asking.call.tool_id, why="new-provider")
+    tool = asking.call.tool_id
+    offers = tx.get(Offers, (owner, owner_id))
+    if offers is not None and tool and tool in offers.providers and tool not in offers.drifted:
+        tx.put(replace(offers, drifted=(*offers.drifted, tool)))
+        widening = Widening(tool_id=tool, why="new-provider")
         tx.emit(EventType.POLICY_WIDENED, session_id=run.session_id, widening=widening)
 
 

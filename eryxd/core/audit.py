@@ -1,4 +1,4 @@
-"""What the daemon itself has to announce: a refused caller, another catalog, its stop.
+"""What the daemon itself has to announce: a refused caller, its stop.
 
 Source: the socket's peer rules.
 """
@@ -11,11 +11,6 @@ from eryxd.core.change import Tx
 def refuse(tx: Tx, refusal: Refusal) -> None:
     """Journal that a call was refused because of who made it."""
     tx.emit(EventType.PEER_REFUSED, session_id=refusal.session_id, refusal=refusal)
-
-
-def catalog_changed(tx: Tx, generation: int) -> None:
-    """Announce that the catalog is another one."""
-    tx.emit(EventType.CATALOG_CHANGED, generation=generation)
 
 
 def stopping(tx: Tx, request: None) -> None:

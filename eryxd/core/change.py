@@ -14,18 +14,21 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from eryxd.api.events import Event, EventType
-from eryxd.api.replies import BackendState, SessionView
+from eryxd.api.replies import BackendState, SessionView, SourceState
+from eryxd.core.lists import in_force
 from eryxd.core.state import TABLES, Key, R, State, always
 from eryxd.core.views import session_view
 from eryxd.domain.approval import Approval, ApprovalStatus, Decider, brief
+from eryxd.domain.catalog import SourceId
 from eryxd.domain.errors import NotFound
 from eryxd.domain.ids import ApprovalId, BackendName, ProviderId, Record, RunId, SessionId, Timestamp, ToolId
 from eryxd.domain.pattern import Pattern
 from eryxd.domain.policy import ApprovalPolicy
+from eryxd.domain.providers import ProviderEntry
 from eryxd.domain.session import (
     ListOwner,
     Message,
-    Offer,
+    Offers,
     Project,
     Run,
     SessionHead,
@@ -68,7 +71,17 @@ class Expire(NamedTuple):
     after_s: float
 
 
-Effect = StartRun | Release | StopRun | ForgetRun | Expire
+class Sweep(NamedTuple):
+    """Write the prunes into the stored lists, a few at a time."""
+
+
+class Ask(NamedTuple):
+    """Ask a source which tools it has; its definition has changed."""
+
+    source: SourceId
+
+
+Effect = StartRun | Release | StopRun | ForgetRun | Expire | Sweep | Ask
 
 
 class Change(NamedTuple):
@@ -100,6 +113,7 @@ class Context(NamedTuple):
     backends: Mapping[BackendName, BackendState]
     default_policy: ApprovalPolicy
     own_folders: tuple[str, ...]
+    sources: Mapping[SourceId, SourceState] = {}
 
 
 class Tx:
@@ -237,6 +251,8 @@ class Tx:
                 return self._event(EventType.PATTERN_SAVED, UNSET, pattern=record)
             case Project():
                 return self._event(EventType.PROJECT_UPDATED, UNSET, project=record)
+            case ProviderEntry():
+                return self._event(EventType.PROVIDER_SAVED, UNSET, entry=record)
         return None
 
     def _event(self, type: EventType, session: SessionId | UnsetType, **fields: Any) -> Event:
@@ -261,12 +277,26 @@ def record_offers(
 
     An id of the list that `offered` does not name keeps the record it has.  One without a record asks.
     """
-    for offer in tx.of(Offer, (owner, owner_id)):
-        if offer.tool_id not in tools:
-            tx.delete(Offer, (owner, owner_id, offer.tool_id))
-    for tool in tools:
-        if tool in offered:
-            tx.put(Offer(owner=owner, owner_id=owner_id, tool_id=tool, providers=offered[tool]))
+    key = (owner, owner_id)
+    row = tx.get(Offers, key)
+    if not tools:
+        if row is not None:
+            tx.delete(Offers, key)
+        return
+    known = in_force(tx, owner, owner_id, () if row is None else tuple(row.providers)).providers
+    tx.put(
+        Offers(
+            owner=owner,
+            owner_id=owner_id,
+            providers={
+                tool: tuple(offered[tool]) if tool in offered else known[tool]
+                for tool in tools
+                if tool in offered or tool in known
+            },
+            number=tx.number(),
+            drifted=tuple(tool for tool in row.drifted if tool in tools and tool not in offered) if row else (),
+        )
+    )
 
 
 def touch(tx: Tx, head: SessionHead, **changes: Any) -> SessionHead:

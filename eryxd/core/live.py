@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from eryxd.core.change import Expire, Tx
 from eryxd.core.settle import approval_event_id
-from eryxd.core.views import View
+from eryxd.core.state import View
 from eryxd.domain.approval import Approval
 from eryxd.domain.ids import AgentId, RunId, TimelineId, Timestamp, ToolId
 from eryxd.domain.policy import CheckpointKind, ListFrom

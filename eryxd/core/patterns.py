@@ -11,14 +11,14 @@ from msgspec.structs import replace
 from eryxd.api import replies as out, requests as ask
 from eryxd.api.events import EventType, Widening
 from eryxd.core.change import Tx, record_offers
+from eryxd.core.lists import offers_of, pattern_list, shown_pattern
 from eryxd.core.sessions import unknown_tools
 from eryxd.core.state import encode
-from eryxd.core.views import offers_of
 from eryxd.domain.errors import Conflict, Invalid, ReadOnly
 from eryxd.domain.ids import PatternId
 from eryxd.domain.pattern import MODE_UNAVAILABLE, Availability, Pattern, pattern_problems, pattern_warnings
 from eryxd.domain.policy import ASK_POLICY, normalise, normalise_names
-from eryxd.domain.session import ListOwner, Offer
+from eryxd.domain.session import ListOwner
 
 MAX_PATTERN_BYTES: Final = 256 * 1024
 MAX_PATTERNS_BYTES: Final = 4 * 1024 * 1024
@@ -53,7 +53,7 @@ def validate(tx: Tx, request: ask.PatternsSave) -> out.Validation:
 
 def copy(tx: Tx, request: ask.PatternsCopy) -> out.PatternChanged:
     """Make a new pattern like an old one; the copy is the user's."""
-    old = tx.need(Pattern, request.pattern_id, "pattern")
+    old = shown_pattern(tx, tx.need(Pattern, request.pattern_id, "pattern"))
     name = f"{old.name} (copy)" if request.name is UNSET else request.name.strip()
     if not name:
         raise Invalid("A pattern needs a name.", problems=["name: is blank"])
@@ -84,8 +84,7 @@ def delete(tx: Tx, request: ask.PatternsGet) -> out.Ended:
     if pattern.is_builtin:
         raise ReadOnly(f"Pattern {pattern.id!r} is built in and cannot be deleted.", pattern_id=pattern.id)
     tx.delete(Pattern, pattern.id)
-    for offer in tx.of(Offer, (ListOwner.PATTERN, pattern.id)):
-        tx.delete(Offer, (ListOwner.PATTERN, pattern.id, offer.tool_id))
+    record_offers(tx, ListOwner.PATTERN, pattern.id, (), {})
     tx.emit(EventType.PATTERN_DELETED, pattern_id=pattern.id)
     return out.Ended(seq=0)
 
@@ -175,7 +174,7 @@ def _store(tx: Tx, pattern: Pattern, old: Pattern | None) -> out.PatternChanged:
     pattern = replace(pattern, approval_policy=policy)
     tx.put(pattern)
     names = policy.auto_approved_tool_names or ()
-    before = old.approval_policy.auto_approved_tool_names or () if old and old.approval_policy else ()
+    before = pattern_list(tx, old).names if old else ()
     for tool in names:
         if tool not in before:
             tx.emit(EventType.POLICY_WIDENED, widening=Widening(tool_id=tool, why=f"pattern {pattern.id}"))

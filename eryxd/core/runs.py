@@ -11,11 +11,12 @@ from msgspec.structs import replace
 
 from eryxd.api import replies as out, requests as ask
 from eryxd.core.change import StartRun, StopRun, Tx, touch
+from eryxd.core.lists import offers_of
 from eryxd.core.live import expiry, final_response, open_run, request, run_event
 from eryxd.core.sessions import need, refuse_running
 from eryxd.core.settle import COMPLETED, End, close_approval, settle
 from eryxd.core.state import State
-from eryxd.core.views import effective_policy, offers_of, pending
+from eryxd.core.views import effective_policy, pending
 from eryxd.domain import approval as approvals
 from eryxd.domain.approval import Approval, ApprovalStatus, Resolution
 from eryxd.domain.capabilities import Connection
@@ -146,7 +147,7 @@ def send(tx: Tx, send: Send) -> out.RunStarted:
         started_at=tx.now,
         status=RunStatus.RUNNING,
         agents=send.agents,
-        approval_policy=effective_policy(pattern, head),
+        approval_policy=effective_policy(tx, pattern, head),
         grants=_grants(tx, pattern, head),
         number=tx.number(),
     )

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from eryxd.api import replies as out, requests as ask
 from eryxd.api.events import EventType, Widening
 from eryxd.core.change import Tx, record_offers, touch
-from eryxd.core.views import effective_policy, live_run, offers_of, pending
+from eryxd.core.lists import offers_of, session_list, shown_session
+from eryxd.core.views import effective_policy, live_run, pending
 from eryxd.domain.errors import Invalid, SessionRunning
 from eryxd.domain.ids import SessionId, ToolId
 from eryxd.domain.pattern import Pattern
@@ -22,7 +23,6 @@ from eryxd.domain.session import (
     SCRATCHPAD,
     UNTITLED,
     ListOwner,
-    Offer,
     Project,
     Run,
     SessionHead,
@@ -56,7 +56,7 @@ def create(tx: Tx, request: ask.SessionsCreate) -> out.SessionChanged:
 
 def duplicate(tx: Tx, request: ask.SessionsGet) -> out.SessionChanged:
     """Copy a session's settings; its runs, messages and approvals stay where they are."""
-    head = need(tx, request.session_id)
+    head = shown_session(tx, need(tx, request.session_id))
     copy = replace(
         head,
         id=SessionId(tx.new_id("session")),
@@ -110,8 +110,7 @@ def delete(tx: Tx, request: ask.SessionsDelete) -> out.Ended:
 def remove(tx: Tx, head: SessionHead) -> None:
     """Take a settled session out, and say so."""
     tx.delete(SessionHead, head.id)
-    for offer in tx.of(Offer, (ListOwner.SESSION, head.id)):
-        tx.delete(Offer, (ListOwner.SESSION, head.id, offer.tool_id))
+    record_offers(tx, ListOwner.SESSION, head.id, (), {})
     tx.emit(EventType.SESSION_DELETED, session_id=head.id)
 
 
@@ -198,12 +197,12 @@ def refuse_running(tx: Tx, head: SessionHead, verb: str) -> None:
 def current_list(tx: Tx, head: SessionHead) -> tuple[ToolId, ...]:
     """Return the list that is in force for the session now: its own, its pattern's, or its frozen run's."""
     if head.approval_settings is not UNSET:
-        return head.approval_settings.auto_approved_tool_names
+        return session_list(tx, head).names
     pattern = tx.get(Pattern, head.pattern_id)
     run: Run | None = live_run(tx, head.id)
     if pattern is None and run is not None:
         return run.approval_policy.auto_approved_tool_names
-    return effective_policy(pattern, head).auto_approved_tool_names
+    return effective_policy(tx, pattern, head).auto_approved_tool_names
 
 
 def unknown_tools(tx: Tx, names: Iterable[ToolId], where: str) -> list[str]:

@@ -6,16 +6,18 @@ Law: a state holds exactly the kept rows of what was put into it, and of those e
 """
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from eryxd.domain.approval import Approval, ApprovalContent, ApprovalStatus
+from eryxd.domain.catalog import Generation, Prune, SourceAnswer
 from eryxd.domain.ids import Record
 from eryxd.domain.pattern import Pattern
+from eryxd.domain.providers import ProviderEntry
 from eryxd.domain.session import (
     Message,
-    Offer,
+    Offers,
     Project,
     Run,
     RunInput,
@@ -27,6 +29,10 @@ from eryxd.domain.timeline import TimelineEvent, TimelineStatus
 
 R = TypeVar("R", bound=Record)
 Key = Hashable
+
+
+GENERATION: Final = "catalog"
+"""Key of the one row that counts the catalog's changes."""
 
 
 class Table(NamedTuple):
@@ -54,11 +60,11 @@ TABLES: dict[type[Record], Table] = {
     Pattern: Table(_id, lambda _: None, always),
     Project: Table(_id, lambda _: None, always),
     SessionHead: Table(_id, lambda session: session.project_id, always),
-    Offer: Table(
-        lambda offer: (offer.owner, offer.owner_id, offer.tool_id),
-        lambda offer: (offer.owner, offer.owner_id),
-        always,
-    ),
+    Offers: Table(lambda row: (row.owner, row.owner_id), lambda _: None, always),
+    SourceAnswer: Table(lambda row: str(row.source), lambda _: None, always),
+    Generation: Table(lambda _: GENERATION, lambda _: None, always),
+    Prune: Table(lambda row: str(row.number), lambda _: None, always),
+    ProviderEntry: Table(lambda row: (row.provider, row.id), lambda row: row.provider, always),
     Run: Table(_id, lambda run: run.session_id, lambda run: run.status is RunStatus.RUNNING),
     Approval: Table(
         _id, lambda approval: approval.session_id, lambda approval: approval.status is ApprovalStatus.PENDING
@@ -72,12 +78,24 @@ TABLES: dict[type[Record], Table] = {
 """Every stored kind.  What is not kept in memory is read from the store when it is asked for."""
 
 
+class View(Protocol):
+    """What both a state and a transaction can tell."""
+
+    def get(self, kind: type[R], key: Key) -> R | None:
+        """Return a row."""
+
+    def of(self, kind: type[R], group: Hashable) -> list[R]:
+        """Return the kept rows of one group."""
+
+
 class State:
     """The rows of one view, by kind and key, with one index each."""
 
     def __init__(self) -> None:
         self._rows: dict[type[Record], dict[Key, Any]] = {kind: {} for kind in TABLES}
         self._groups: dict[type[Record], dict[Hashable, dict[Key, Any]]] = {kind: {} for kind in TABLES}
+        self.answers_version = 0
+        """Grows whenever what the catalog is made of changes."""
 
     def get(self, kind: type[R], key: Key) -> R | None:
         """Return a kept row."""
@@ -101,6 +119,7 @@ class State:
         table = TABLES[kind]
         key = table.key(record)
         self.delete(kind, key)
+        self.answers_version += kind is SourceAnswer
         if table.keep(record):
             self._rows[kind][key] = record
             self._groups[kind].setdefault(table.group(record), {})[key] = record
@@ -110,6 +129,7 @@ class State:
         old = self._rows[kind].pop(key, None)
         if old is None:
             return
+        self.answers_version += kind is SourceAnswer
         groups = self._groups[kind]
         group = TABLES[kind].group(old)
         del groups[group][key]

@@ -9,7 +9,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from eryxd.api import replies as out, requests as ask
-from eryxd.core import audit, projects as project_rules, runs as run_rules, sessions as session_rules
+from eryxd.core import projects as project_rules, runs as run_rules, sessions as session_rules
 from eryxd.daemon import clock
 from eryxd.daemon.daemon import Caller, Daemon
 from eryxd.daemon.reads import modes, need
@@ -24,10 +24,7 @@ REPLAY = BackendName("replay")
 
 async def refresh(daemon: Daemon, caller: Caller, request: ask.CapabilitiesOf) -> out.CapabilitiesReply:
     """Ask the backends again; a changed catalog is an event."""
-    before = daemon.backends.catalog.generation
     states = await daemon.backends.refresh(request.backend or None)
-    if daemon.backends.catalog.generation != before:
-        await daemon.engine.run(audit.catalog_changed, daemon.backends.catalog.generation)
     return out.CapabilitiesReply(backends=states, modes=modes())
 
 

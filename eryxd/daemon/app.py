@@ -19,6 +19,7 @@ from typing import Final
 from eryxd import __version__, paths, settings as configuration
 from eryxd.backends.replay import Replay
 from eryxd.core import audit, recovery
+from eryxd.core.change import Effect
 from eryxd.daemon import clock, single
 from eryxd.daemon.children import Children, become_subreaper, clean_leftovers
 from eryxd.daemon.daemon import Daemon
@@ -148,8 +149,13 @@ async def start(settings: Settings, children: Children) -> Daemon:
     replay = Replay(Path(paths.plans_dir()), clock.now)
     daemon = Daemon(state, folders, scratch, settings, [replay], children)
     await _recover(daemon, scratch)
-    daemon.engine.listen(Listener(daemon.bus.publish, daemon.runs.effects, daemon.runs.failed, daemon.runs.recovered))
-    await daemon.backends.refresh()
+
+    def carry_out(effects: list[Effect]) -> None:
+        daemon.runs.effects(effects)
+        daemon.sources.effects(effects)
+
+    daemon.engine.listen(Listener(daemon.bus.publish, carry_out, daemon.runs.failed, daemon.runs.recovered))
+    await daemon.sources.start()
     # What was loaded stays; the collector need not look at it again.
     gc.freeze()
     return daemon
@@ -176,6 +182,7 @@ async def stop(daemon: Daemon) -> None:
         await daemon.engine.run(audit.stopping, None)
     except EryxError as error:
         log.warning("the stop could not be journalled: %s", error.code)
+    await daemon.sources.close()
     await daemon.runs.stop_all()
 
 

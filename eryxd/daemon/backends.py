@@ -1,14 +1,14 @@
-"""Backends and the catalog that their runtime tools make.
+"""Backends, and what each last said of itself.
 
 Laws: callers that ask at once share one request; a backend that fails or hangs leaves the others as they are and is
-shown with its problem; a failure of the tool list alone leaves `ready` and the last good list.
+shown with its problem; a failure of the tool list alone leaves `ready`.
 
 Source: BKD-1, CAT-3.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from msgspec import UNSET
@@ -19,7 +19,6 @@ from eryxd.daemon import clock
 from eryxd.domain.capabilities import BackendDescriptor, Capabilities, Connection, ConnectionState
 from eryxd.domain.errors import NotFound
 from eryxd.domain.ids import BackendName
-from eryxd.domain.tools import EMPTY_CATALOG, Catalog, RuntimeTool, ToolDefinition, builtin_tools, merge
 from eryxd.plugin.types import Backend
 
 log = logging.getLogger("eryxd.backends")
@@ -29,16 +28,16 @@ DESCRIBE_S: Final = 10.0
 
 
 class Backends:
-    """The backends by name, what each last said of itself, and the catalog."""
+    """The backends by name, and what each last said of itself."""
 
     def __init__(self, backends: Iterable[Backend]) -> None:
         self.by_name: dict[BackendName, Backend] = {one.descriptor.name: one for one in backends}
         self.states: dict[BackendName, BackendState] = {
             name: _unasked(one.descriptor) for name, one in self.by_name.items()
         }
-        self.catalog: Catalog = EMPTY_CATALOG
+        self.heard: Heard = _nobody
+        """Told of everything that a backend says, before who asked."""
         self._asking: dict[BackendName, asyncio.Task[None]] = {}
-        self._rebuild()
 
     async def describe(self, name: BackendName | None = None) -> tuple[BackendState, ...]:
         """Return what one or all backends last said, asking those that were never asked.
@@ -50,11 +49,11 @@ class Backends:
         return tuple(self.states[one] for one in self._names(name))
 
     async def refresh(self, name: BackendName | None = None) -> tuple[BackendState, ...]:
-        """Ask one or all backends again.
+        """Ask one or all backends anew.
 
         Raises: NotFound.
         """
-        await self._ask(self._names(name))
+        await self._ask(self._names(name), is_new=True)
         return tuple(self.states[one] for one in self._names(name))
 
     def _names(self, name: BackendName | None) -> list[BackendName]:
@@ -62,40 +61,33 @@ class Backends:
             raise NotFound(f"There is no backend {name!r}.", id=name, noun="backend", known=sorted(self.by_name))
         return sorted(self.by_name) if name is None else [name]
 
-    async def _ask(self, names: Iterable[BackendName]) -> None:
+    async def _ask(self, names: Iterable[BackendName], is_new: bool = False) -> None:
         for name in names:
             if name not in self._asking:
-                task = asyncio.get_running_loop().create_task(self._ask_one(name))
+                task = asyncio.get_running_loop().create_task(self._ask_one(name, is_new))
                 self._asking[name] = task
                 task.add_done_callback(lambda _, name=name: self._asking.pop(name, None))  # type: ignore[misc]
         # One caller that goes away must not take the answer from the others.
         await asyncio.gather(*(asyncio.shield(self._asking[name]) for name in names if name in self._asking))
 
-    async def _ask_one(self, name: BackendName) -> None:
+    async def _ask_one(self, name: BackendName, is_new: bool) -> None:
         try:
             capabilities = await asyncio.wait_for(self.by_name[name].describe(), DESCRIBE_S)
         except Exception as error:
             log.warning("the backend %s could not say what it can do", name, exc_info=error)
-            self.states[name] = replace(self.states[name], problem=_reason(error), capabilities=_broken(error))
-            return
-        if capabilities.runtime_tools is UNSET:
-            capabilities = replace(capabilities, runtime_tools=self._last_tools(name))
-        self.states[name] = replace(self.states[name], capabilities=capabilities, problem=UNSET)
-        self._rebuild()
+            capabilities, problem = _broken(error), _reason(error)
+            self.states[name] = replace(self.states[name], problem=problem, capabilities=capabilities)
+        else:
+            self.states[name] = replace(self.states[name], capabilities=capabilities, problem=UNSET)
+        await self.heard(name, capabilities, is_new)
 
-    def _last_tools(self, name: BackendName) -> tuple[RuntimeTool, ...]:
-        last = self.states[name].capabilities
-        known = last.runtime_tools if last is not UNSET else UNSET
-        return known or self.by_name[name].descriptor.fallback_tools
 
-    def _rebuild(self) -> None:
-        tools = merge(tool for name in sorted(self.by_name) for tool in self._tools(name))
-        rebuilt = Catalog(tools)
-        if rebuilt.tools != self.catalog.tools:
-            self.catalog = Catalog(tools, self.catalog.generation + 1)
+Heard = Callable[[BackendName, Capabilities, bool], Awaitable[None]]
+"""Takes what a backend said; the flag says that it was asked anew."""
 
-    def _tools(self, name: BackendName) -> Iterable[ToolDefinition]:
-        return builtin_tools(name, self._last_tools(name))
+
+async def _nobody(name: BackendName, capabilities: Capabilities, is_new: bool) -> None:
+    """Stand in until somebody listens."""
 
 
 def _unasked(descriptor: BackendDescriptor) -> BackendState:

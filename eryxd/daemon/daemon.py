@@ -15,7 +15,10 @@ from eryxd.daemon.bus import Bus
 from eryxd.daemon.children import Children
 from eryxd.daemon.engine import Engine
 from eryxd.daemon.history import History
+from eryxd.daemon.provided import Providers
 from eryxd.daemon.runs import Runs
+from eryxd.daemon.secret_file import SecretFile
+from eryxd.daemon.sources import Sources
 from eryxd.daemon.store import Reader, Store
 from eryxd.domain.approval import Decider
 from eryxd.domain.ids import BackendName
@@ -68,6 +71,9 @@ class Daemon:
         self.engine = Engine(store, self._reader.get, self._context)
         self.history = History(store.path)
         self.bus = Bus()
+        self.secrets = SecretFile(state_dir)
+        self.providers = Providers(self.engine.committed, self.secrets, children)
+        self.sources = Sources(self.engine, self.backends, self.providers)
         self.runs = Runs(self.engine, self.bus, self.history, self.backends.by_name, children)
 
     @property
@@ -83,10 +89,11 @@ class Daemon:
             new_id=clock.new_id,
             number=self.engine.next_number,
             later=clock.later,
-            catalog=self.backends.catalog,
+            catalog=self.sources.catalog,
             backends=self.backends.states,
             default_policy=ASK_POLICY if self.settings.approvals.default == "ask" else NO_CHECKPOINTS,
             own_folders=self._own_folders,
+            sources=self.sources.states,
         )
 
     def shown_settings(self) -> dict[str, str]:

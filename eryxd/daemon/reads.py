@@ -65,7 +65,7 @@ def hello(daemon: Daemon, request: ask.Hello) -> out.HelloReply:
         version=__version__,
         epoch=daemon.epoch,
         plugins=(),
-        catalog_generation=daemon.backends.catalog.generation,
+        catalog_generation=daemon.sources.catalog.generation,
     )
 
 
@@ -148,7 +148,7 @@ def tools(daemon: Daemon, request: ask.ToolsList) -> out.Tools:
     """List the catalog; this release offers every session the whole of it."""
     if request.session_id is not UNSET:
         need(daemon, SessionHead, request.session_id, "session")
-    catalog = daemon.backends.catalog
+    catalog = daemon.sources.catalog
     return out.Tools(tools=catalog.tools, generation=catalog.generation)
 
 

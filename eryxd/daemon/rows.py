@@ -5,11 +5,13 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from eryxd.core.state import TABLES, Key
+from eryxd.core.state import GENERATION, TABLES, Key
 from eryxd.domain.approval import Approval, ApprovalContent
+from eryxd.domain.catalog import Generation, Prune, SourceAnswer
 from eryxd.domain.ids import Record
 from eryxd.domain.pattern import Pattern
-from eryxd.domain.session import Message, Offer, Project, Run, RunInput, SessionHead, Withheld
+from eryxd.domain.providers import ProviderEntry
+from eryxd.domain.session import Message, Offers, Project, Run, RunInput, SessionHead, Withheld
 from eryxd.domain.timeline import TimelineEvent
 
 
@@ -30,12 +32,11 @@ COLUMNS: Final[dict[type[Record], Columns]] = {
     Pattern: Columns("pattern", ("id",), lambda r: (r.id,)),
     Project: Columns("project", ("id",), lambda r: (r.id,)),
     SessionHead: Columns("session", ("id",), lambda r: (r.id,)),
-    Offer: Columns(
-        "offer",
-        ("owner", "owner_id", "tool_id"),
-        lambda r: (r.owner.value, r.owner_id, r.tool_id),
-        ("owner", "owner_id", "tool_id"),
-    ),
+    Offers: Columns("offers", ("owner", "owner_id"), lambda r: (r.owner.value, r.owner_id), ("owner", "owner_id")),
+    SourceAnswer: Columns("answer", ("source",), lambda r: (r.source,), ("source",)),
+    Generation: Columns("generation", ("id",), lambda _: (GENERATION,)),
+    Prune: Columns("prune", ("id",), lambda r: (str(r.number),)),
+    ProviderEntry: Columns("entry", ("provider", "id"), lambda r: (r.provider, r.id), ("provider", "id")),
     Run: Columns("run", ("id", "session_id", "number", "live"), lambda r: (r.id, r.session_id, r.number, _live(r))),
     Message: Columns(
         "message", ("id", "session_id", "number", "live"), lambda r: (r.id, r.session_id, r.number, _live(r))
@@ -68,7 +69,17 @@ COLUMNS: Final[dict[type[Record], Columns]] = {
 }
 
 DECODERS: Final = {kind: msgspec.msgpack.Decoder(kind) for kind in COLUMNS}
-LOADED: Final[tuple[type[Record], ...]] = (Pattern, Project, SessionHead, Offer, Withheld)
+LOADED: Final[tuple[type[Record], ...]] = (
+    Pattern,
+    Project,
+    SessionHead,
+    Offers,
+    Withheld,
+    SourceAnswer,
+    Generation,
+    Prune,
+    ProviderEntry,
+)
 """Kept in memory whole."""
 LOADED_LIVE: Final[tuple[type[Record], ...]] = (Run, Message, TimelineEvent, Approval)
 """Kept in memory while they are not finished."""

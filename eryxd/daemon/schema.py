@@ -62,5 +62,18 @@ MIGRATIONS: Final = (
         seq INTEGER PRIMARY KEY, at TEXT NOT NULL, topic TEXT NOT NULL, session_id TEXT NOT NULL, body BLOB NOT NULL
     ) STRICT;
     """,
+    # Lists of before keep no record of who offered their ids, so those ask until they are saved again.
+    """
+    DROP TABLE offer;
+    CREATE TABLE offers (
+        owner TEXT NOT NULL, owner_id TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (owner, owner_id)
+    ) STRICT;
+    CREATE TABLE answer (source TEXT PRIMARY KEY, body BLOB NOT NULL) STRICT;
+    CREATE TABLE generation (id TEXT PRIMARY KEY, body BLOB NOT NULL) STRICT;
+    CREATE TABLE prune (id TEXT PRIMARY KEY, body BLOB NOT NULL) STRICT;
+    CREATE TABLE entry (
+        provider TEXT NOT NULL, id TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (provider, id)
+    ) STRICT;
+    """,
 )
 """One script for each step; `user_version` counts how many a file has had."""

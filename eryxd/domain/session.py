@@ -186,20 +186,24 @@ class RunInput(Record, frozen=True, kw_only=True):
 
 
 class ListOwner(StrEnum):
-    """Whose auto-approve list an offer belongs to."""
+    """Whose auto-approve list it is."""
 
     PATTERN = "pattern"
     SESSION = "session"
 
 
-class Offer(Record, frozen=True, kw_only=True):
-    """Which providers offered an id when it was put on a list (POL-11).  Clients never send it."""
+class Offers(Record, frozen=True, kw_only=True):
+    """Which providers offered each id of one list when it was put there (POL-11).  Clients never send it.
+
+    `number` is that of the change that wrote it: a prune that is older does not concern the list.  `drifted` holds the
+    ids of which a newcomer's first call was reported.
+    """
 
     owner: ListOwner
     owner_id: str
-    tool_id: ToolId
-    providers: tuple[ProviderId, ...]
-    drift_reported: bool = False
+    providers: dict[ToolId, tuple[ProviderId, ...]]
+    number: int
+    drifted: tuple[ToolId, ...] = ()
 
 
 def automatic_title(content: str) -> str:

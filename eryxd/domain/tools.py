@@ -61,6 +61,7 @@ class ToolDefinition(Record, frozen=True, kw_only=True):
     provider_names: tuple[str, ...]
     description: str | UnsetType = UNSET
     input_schema: dict[str, Any] | UnsetType = UNSET
+    annotations: ToolAnnotations | UnsetType = UNSET
     backends: tuple[BackendName, ...] = ()
 
     def __post_init__(self) -> None:
@@ -90,26 +91,6 @@ class Catalog(Mapping[ToolId, tuple[ProviderId, ...]]):
 EMPTY_CATALOG: Final = Catalog()
 
 
-def builtin_tools(backend: BackendName, reported: Iterable[RuntimeTool]) -> Iterator[ToolDefinition]:
-    """Turn a backend's runtime tools into definitions: trimmed, blanks skipped.
-
-    The provider is `builtin:<id>` whichever backend offers it: the id is what is approved (CAT-3).
-    """
-    for tool in reported:
-        name = ToolId(tool.id.strip())
-        if name:
-            yield ToolDefinition(
-                id=name,
-                label=tool.label or name,
-                kind=ToolKind.BUILTIN,
-                provider_ids=(ProviderId(f"builtin:{name}"),),
-                provider_names=("Built-in",),
-                description=tool.description,
-                input_schema=tool.input_schema,
-                backends=(backend,),
-            )
-
-
 def merge(contributions: Iterable[ToolDefinition]) -> tuple[ToolDefinition, ...]:
     """Merge definitions by exact id, in order of contribution (CAT-2)."""
     merged: dict[ToolId, ToolDefinition] = {}
@@ -130,5 +111,6 @@ def _join(first: ToolDefinition, later: ToolDefinition) -> ToolDefinition:
         provider_names=tuple(names[provider] for provider in ids),
         description=first.description or later.description,
         input_schema=first.input_schema or later.input_schema,
+        annotations=first.annotations or later.annotations,
         backends=tuple(dict.fromkeys(first.backends + later.backends)),
     )

@@ -119,7 +119,7 @@ def test_every_reply_and_event_has_its_declared_shape_and_holds_no_nil(stage: St
         msgspec.msgpack.decode(msgpack.packb(event), type=Event, strict=True)
         assert TIME.fullmatch(event["at"])
     told = {event["type"] for event in everything.heard}
-    elsewhere = {"lagged", "peer-refused", "catalog-changed", "message-delta"}
+    elsewhere = {"lagged", "peer-refused", "message-delta", "tools-pruned", "provider-saved", "provider-deleted"}
     assert told == {kind.value for kind in EventType} - elsewhere
 
 

@@ -76,7 +76,7 @@ class Moves(Beside):
         self.starts()
         self.everything_lands()
         places = (builders.session("s1"), builders.session("s2", project_id=SCRATCHPAD))
-        for row in (builders.project(), self.team, builders.offer(), *places):
+        for row in (builders.project(), self.team, builders.offers(), *places):
             self.does(put, row, self.head, "ok")
         self.everything_lands()
 

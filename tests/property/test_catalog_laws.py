@@ -6,7 +6,8 @@ from hypothesis import given, strategies as st
 from msgspec import UNSET
 
 from eryxd.domain.ids import BackendName
-from eryxd.domain.tools import Catalog, RuntimeTool, ToolDefinition, ToolKind, builtin_tools, merge
+from eryxd.domain.tools import Catalog, RuntimeTool, ToolDefinition, ToolKind, merge
+from tests.builders import builtin_tools
 from tests.requirements import requirement
 from tests.strategies import contributions, distinct_definitions, runtime_tools
 
@@ -81,7 +82,7 @@ def test_the_output_order_does_not_depend_on_the_order_of_equal_contributions(
 @given(reported=st.lists(runtime_tools))
 def test_runtime_tools_are_trimmed_named_and_have_one_builtin_provider(reported: list[RuntimeTool]) -> None:
     """Whatever a backend reports."""
-    made = merge(builtin_tools(BackendName("replay"), reported))
+    made = builtin_tools(BackendName("replay"), reported)
 
     assert {tool.id for tool in made} == {name for tool in reported if (name := tool.id.strip())}
     for tool in made:

@@ -15,14 +15,14 @@ from eryxd.core.views import pending, session_view
 from eryxd.domain.approval import Approval, ApprovalStatus, brief
 from eryxd.domain.ids import Record, SessionId
 from eryxd.domain.pattern import Pattern
-from eryxd.domain.session import ListOwner, Message, Offer, Project, Run, RunStatus, SessionHead
+from eryxd.domain.session import ListOwner, Message, Offers, Project, Run, RunStatus, SessionHead
 from eryxd.domain.timeline import TimelineEvent, TimelineStatus
 from tests.builders import (
     NOON,
     approval,
     approval_content,
     message,
-    offer,
+    offers,
     pattern,
     project,
     run,
@@ -41,7 +41,7 @@ records: Final[SearchStrategy[Record]] = st.one_of(
     st.builds(pattern, IDS, name=st.sampled_from(("One", "Two"))),
     st.builds(project, IDS),
     st.builds(session, SESSIONS, project_id=st.sampled_from(("j1", "j2")), is_pinned=st.booleans()),
-    st.builds(offer, st.sampled_from(("view", "edit")), owner_id=IDS),
+    st.builds(offers, st.sampled_from(("view", "edit")), owner_id=IDS),
     st.builds(run, IDS, session_id=SESSIONS, status=st.sampled_from(RunStatus)),
     st.builds(approval, IDS, session_id=SESSIONS, status=st.sampled_from(ApprovalStatus), number=st.integers(0, 9)),
     st.builds(timeline_event, IDS, run_id=IDS, status=st.sampled_from(TimelineStatus)),
@@ -249,10 +249,11 @@ def test_forgetting_a_list_leaves_no_offer_of_it(names: list[str], before: list[
     """And none of anybody else's is touched."""
     there = World()
     play(there.head, before)
-    others = [row for row in there.head.all(Offer) if row.owner_id != "x1"]
+    others = [row for row in there.head.all(Offers) if row.owner_id != "x1"]
     tx = there.tx()
     record_offers(tx, ListOwner.PATTERN, "x1", tuple(names), tx.context.catalog)  # type: ignore[arg-type]
-    assert {row.tool_id for row in tx.of(Offer, (ListOwner.PATTERN, "x1"))} == set(names)
+    row = tx.get(Offers, (ListOwner.PATTERN, "x1"))
+    assert (set() if row is None else set(row.providers)) == set(names)
 
     record_offers(tx, ListOwner.PATTERN, "x1", (), {})
-    assert list(tx.all(Offer)) == others
+    assert list(tx.all(Offers)) == others

@@ -5,8 +5,8 @@ from typing import Final
 import pytest
 
 from eryxd.domain.ids import BackendName, ToolId
-from eryxd.domain.tools import EMPTY_CATALOG, Catalog, ToolDefinition, ToolKind, builtin_tools, merge
-from tests.builders import runtime_tool, tool
+from eryxd.domain.tools import EMPTY_CATALOG, Catalog, ToolDefinition, ToolKind, merge
+from tests.builders import builtin_tools, runtime_tool, tool
 from tests.requirements import requirement
 
 REPLAY: Final = BackendName("replay")
@@ -52,7 +52,7 @@ def test_blank_runtime_tools_are_skipped_and_repeats_are_one() -> None:
     """A backend's list is not trusted to be tidy."""
     reported = [runtime_tool(name) for name in ("view", "", " ", "view ", "glob")]
 
-    assert [made.id for made in merge(builtin_tools(REPLAY, reported))] == ["view", "glob"]
+    assert [made.id for made in builtin_tools(REPLAY, reported)] == ["glob", "view"]
 
 
 @requirement("CAT-3")

@@ -16,11 +16,11 @@ from eryxd.domain import approval as rules_of
 from eryxd.domain.approval import Approval, ApprovalContent, PermissionKind
 from eryxd.domain.ids import ToolId
 from eryxd.domain.policy import Decision, ListFrom, Reason, Verdict
-from eryxd.domain.session import Offer, Run
+from eryxd.domain.session import Run
 from eryxd.domain.timeline import Ask, TimelineEvent, TimelineKind, TimelineStatus
 from eryxd.plugin.types import Allow, DeniedBy, Deny, ToolOutcome
-from tests.builders import NOON, after, approval, offer, permission, rule, session, timeline_event, tool
-from tests.core_builders import World, call, event_of, put, types, world
+from tests.builders import NOON, after, approval, offers, permission, rule, session, timeline_event, tool
+from tests.core_builders import World, call, event_of, listed, put, types, world
 from tests.requirements import requirement
 
 NOT_LISTED = Decision(verdict=Verdict.ASK, reason=Reason.NOT_LISTED, rule_index=0)
@@ -253,7 +253,7 @@ def test_a_provider_that_came_later_asks_and_is_reported_once() -> None:
     again = there.do(approvals.ask_tool_call, there.asking(made, call("view", "c2", provider="newcomer")))
 
     assert reasons(there, made, call("view")) == ["new-provider"]
-    assert put(change, Offer) == offer(drift_reported=True)
+    assert listed(change) == offers(drifted=("view",))
     (told,) = [event for event in change.events if event.type is EventType.POLICY_WIDENED]
     assert (told.session_id, told.widening) == ("s1", Widening(tool_id=ToolId("view"), why="new-provider"))
     assert "policy-widened" not in types(again)

@@ -15,9 +15,9 @@ from eryxd.domain.errors import Conflict, Invalid, NotFound, ReadOnly
 from eryxd.domain.ids import BackendName, PatternId, ToolId
 from eryxd.domain.pattern import Availability, Mode, Pattern, builtin_patterns
 from eryxd.domain.policy import ASK_POLICY, NO_CHECKPOINTS, CheckpointKind, CheckpointRule
-from eryxd.domain.session import Offer, Run, SessionHead
-from tests.builders import NOON, after, agent, backend_state, offer, pattern, policy, rule, session, tool
-from tests.core_builders import World, put, team_of, types, wanted, world
+from eryxd.domain.session import Offers, Run, SessionHead
+from tests.builders import NOON, after, agent, backend_state, offers, pattern, policy, rule, session, tool
+from tests.core_builders import World, listed, put, team_of, types, wanted, world
 from tests.requirements import requirement
 
 P1: Final = {"pattern_id": "p1"}
@@ -52,7 +52,7 @@ def test_a_new_pattern_is_stored_normalised_with_who_offers_its_tools() -> None:
     assert saved == pattern(
         saved.id, approval_policy=policy(rules=[rule(), rule("final-response")], auto_approved=["view"])
     )
-    assert put(change, Offer) == offer(owner_id=saved.id)
+    assert listed(change) == offers(owner_id=saved.id)
     assert change.reply == PatternChanged(pattern=saved, seq=0)
     assert change.events == (
         Event(at=NOON, type=EventType.PATTERN_SAVED, pattern=saved),
@@ -202,8 +202,7 @@ def test_saving_a_list_again_trusts_who_offers_its_tools_now() -> None:
     old = there.row(Pattern, "p1")
     change = there.do(patterns.save, draft(old, approval_policy=policy(auto_approved=["view"])))
 
-    assert put(change, Offer) == offer("view", providers=("builtin:view", "newcomer"))
-    assert change.deletes == ((Offer, ("pattern", "p1", "edit")),)
+    assert listed(change) == offers(providers={"view": ("builtin:view", "newcomer")})
     assert widened(change) == []
 
 
@@ -220,13 +219,13 @@ def test_a_list_that_comes_to_a_pattern_without_a_policy_is_announced() -> None:
 def test_a_copy_is_the_users_and_trusts_whom_the_original_did() -> None:
     """Of a built-in pattern too."""
     original = replace(team_of("coder", listed=["view"]), is_builtin=True, is_favorite=True, revision=7)
-    there = World(original, offer())
+    there = World(original, offers())
     there.offers(tool("view", providers=["builtin:view", "newcomer"]))
     change = there.do(patterns.copy, wanted(ask.PatternsCopy, **P1))
     copy = put(change, Pattern)
 
     assert copy == replace(original, id=copy.id, name="Coding (copy)", is_builtin=False, is_favorite=False, revision=1)
-    assert put(change, Offer) == offer(owner_id=copy.id)
+    assert listed(change) == offers(owner_id=copy.id)
 
 
 @requirement("PAT-1")
@@ -285,7 +284,7 @@ def test_deleting_a_pattern_leaves_its_sessions_and_its_runs() -> None:
     run = there.send()
     change = there.do(patterns.delete, wanted(ask.PatternsGet, **P1))
 
-    assert change.deletes == ((Pattern, "p1"), (Offer, ("pattern", "p1", "view")))
+    assert change.deletes == ((Pattern, "p1"), (Offers, ("pattern", "p1")))
     assert change.events == (Event(at=NOON, type=EventType.PATTERN_DELETED, pattern_id=PatternId("p1")),)
     assert there.row(Run, run.id) == run
     there.finishes(run)

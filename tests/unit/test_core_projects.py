@@ -11,7 +11,7 @@ from eryxd.core import projects
 from eryxd.core.projects import FoundFolder
 from eryxd.domain.errors import Conflict, Invalid, NotFound, ReadOnly, SessionRunning
 from eryxd.domain.ids import ProjectId, SessionId
-from eryxd.domain.session import SCRATCHPAD, Offer, Project, SessionHead
+from eryxd.domain.session import SCRATCHPAD, Offers, Project, SessionHead
 from tests.builders import NOON, project, session
 from tests.core_builders import World, put, wanted, world
 from tests.requirements import requirement
@@ -97,7 +97,7 @@ def test_removing_a_project_deletes_its_sessions_and_no_others() -> None:
     assert change.puts == ()
     assert change.deletes == (
         (SessionHead, "s1"),
-        (Offer, ("session", "s1", "view")),
+        (Offers, ("session", "s1")),
         (SessionHead, "s2"),
         (Project, "j1"),
     )

@@ -13,20 +13,21 @@ from eryxd.core.change import Change, Release
 from eryxd.domain.approval import Approval, ApprovalStatus, Resolution
 from eryxd.domain.errors import Invalid
 from eryxd.domain.ids import ToolId
-from eryxd.domain.session import SCRATCHPAD, Offer, Run, SessionHead, SessionStatus
+from eryxd.domain.session import SCRATCHPAD, Offers, Run, SessionHead, SessionStatus
 from eryxd.domain.timeline import TimelineEvent, TimelineStatus
 from eryxd.plugin.types import Allow
-from tests.builders import decider, effective_policy, grants, offer, permission, project, rule, session, settings, tool
-from tests.core_builders import World, call, put, resolving, types, wanted, world
+from tests.builders import decider, effective_policy, grants, offers, permission, project, rule, session, settings, tool
+from tests.core_builders import World, call, listed, put, resolving, types, wanted, world
 from tests.requirements import requirement
 
 REMEMBER = {"remember": "session"}
 S1 = {"session_id": "s1"}
 
 
-def offers(there: World) -> dict[str, tuple[str, ...]]:
+def trusted(there: World) -> dict[str, tuple[str, ...]]:
     """Return who is trusted for each tool on the session's own list."""
-    return {row.tool_id: tuple(row.providers) for row in there.head.of(Offer, ("session", "s1"))}
+    row = there.head.get(Offers, ("session", "s1"))
+    return {} if row is None else {tool: tuple(providers) for tool, providers in row.providers.items()}
 
 
 def widened(change: Change) -> list[Any]:
@@ -49,10 +50,7 @@ def test_remembering_adds_one_tool_to_the_effective_list() -> None:
         grants=grants(remembered=["shell"], providers={"view": ["builtin:view"], "shell": ["builtin:shell"]}),
     )
     assert put(change, Run).approval_policy == effective_policy(auto_approved=["view"])
-    assert {row for row in change.puts if isinstance(row, Offer)} == {
-        offer("view", owner="session", owner_id="s1"),
-        offer("shell", owner="session", owner_id="s1"),
-    }
+    assert listed(change) == offers("view", "shell", owner="session", owner_id="s1")
     assert widened(change) == [Widening(tool_id=ToolId("shell"), why="remembered")]
     assert types(change) == [
         "approval-resolved",
@@ -72,7 +70,7 @@ def test_an_override_grows_by_the_tool_and_stays_an_override(own: Any, names: li
     there.resolves(there.asks(there.send(), call()), **REMEMBER)
 
     assert there.row(SessionHead, "s1").approval_settings == settings(names)
-    assert offers(there) == {name: (f"builtin:{name}",) for name in names}
+    assert trusted(there) == {name: (f"builtin:{name}",) for name in names}
 
 
 @requirement("APR-6", "TLN-2")
@@ -211,18 +209,18 @@ def test_remembering_trusts_nobody_new_for_what_was_on_the_list_before() -> None
     there.do(patterns.delete, wanted(ask.PatternsGet, pattern_id="p1"))
     there.resolves(there.asks(made, call()), **REMEMBER)
 
-    assert offers(there) == {"view": ("builtin:view",), "shell": ("builtin:shell",)}
+    assert trusted(there) == {"view": ("builtin:view",), "shell": ("builtin:shell",)}
 
 
 @requirement("POL-11")
 def test_remembering_does_not_vouch_for_an_id_of_which_nobody_knows_who_offered_it() -> None:
     """It was kept on the list while its source was down; saving the list would vouch for it."""
     there = world(listed=["view"])
-    there.head.delete(Offer, ("pattern", "p1", "view"))
+    there.head.delete(Offers, ("pattern", "p1"))
     made = there.send()
     there.resolves(there.asks(made, call()), **REMEMBER)
 
-    assert offers(there) == {"shell": ("builtin:shell",)}
+    assert trusted(there) == {"shell": ("builtin:shell",)}
     assert isinstance(there.asks(made, call("view", "c2")), Approval)
 
 

@@ -13,9 +13,9 @@ from eryxd.core.views import session_view
 from eryxd.domain.errors import Invalid, NotFound, SessionRunning
 from eryxd.domain.ids import SessionId, ToolId
 from eryxd.domain.policy import ListFrom
-from eryxd.domain.session import SCRATCHPAD, Offer, SessionHead, TitleSource
-from tests.builders import NOON, after, offer, project, session, settings, tool
-from tests.core_builders import World, put, types, wanted, world
+from eryxd.domain.session import SCRATCHPAD, Offers, SessionHead, TitleSource
+from tests.builders import NOON, after, offers, project, session, settings, tool
+from tests.core_builders import World, listed, put, types, wanted, world
 from tests.requirements import requirement
 
 S1 = {"session_id": "s1"}
@@ -153,7 +153,7 @@ def test_a_copy_has_the_settings_and_none_of_the_work(own: Any) -> None:
         tooling={"mcp": ("git",)},
         approval_settings=None if own is None else settings(own),
     )
-    assert {type(row) for row in change.puts} <= {SessionHead, Offer}
+    assert {type(row) for row in change.puts} <= {SessionHead, Offers}
     assert run.session_id == "s1"
 
 
@@ -164,7 +164,7 @@ def test_a_copy_trusts_the_providers_that_its_original_did() -> None:
     there.offers(tool("view", providers=["builtin:view", "newcomer"]))
     change = there.do(sessions.duplicate, wanted(ask.SessionsGet, **S1))
 
-    assert put(change, Offer) == offer("view", owner="session", owner_id=put(change, SessionHead).id)
+    assert listed(change) == offers("view", owner="session", owner_id=put(change, SessionHead).id)
 
 
 @requirement("SES-1")
@@ -174,7 +174,7 @@ def test_deleting_a_session_takes_its_list_with_it() -> None:
     change = there.do(sessions.delete, wanted(ask.SessionsDelete, **S1))
 
     assert change.puts == ()
-    assert change.deletes == ((SessionHead, "s1"), (Offer, ("session", "s1", "view")))
+    assert change.deletes == ((SessionHead, "s1"), (Offers, ("session", "s1")))
     assert change.events == (Event(at=NOON, type=EventType.SESSION_DELETED, session_id=SessionId("s1")),)
 
 
@@ -210,10 +210,7 @@ def test_a_list_replaces_what_was_inherited_and_keeps_who_offers_its_tools() -> 
     head = session(approval_settings=settings(["edit", "shell"]))
 
     assert [row for row in change.puts if isinstance(row, SessionHead)] == [head]
-    assert {row for row in change.puts if isinstance(row, Offer)} == {
-        offer("edit", owner="session", owner_id="s1"),
-        offer("shell", owner="session", owner_id="s1"),
-    }
+    assert listed(change) == offers("edit", "shell", owner="session", owner_id="s1")
     assert [event.widening for event in widenings(change)] == [
         Widening(tool_id=ToolId("edit"), why="listed"),
         Widening(tool_id=ToolId("shell"), why="listed"),
@@ -238,7 +235,7 @@ def test_an_empty_list_is_an_override_and_no_list_clears_it() -> None:
         auto_approved_tool_names=(ToolId("view"),), list_from=ListFrom.PATTERN
     )
     assert [event.widening for event in widenings(cleared)] == [Widening(tool_id=ToolId("view"), why="listed")]
-    assert there.head.of(Offer, ("session", "s1")) == []
+    assert there.head.get(Offers, ("session", "s1")) is None
 
 
 @requirement("VAL-1")

@@ -46,7 +46,7 @@ def test_after_every_end_nothing_waits_is_open_or_is_withheld(end: End) -> None:
     change = there.do(runs.end, ending(made, end))
     left = {kind: rows for kind, (rows, _) in kept(there.head).items() if rows}
 
-    assert {kind.__name__ for kind in left} == {"Pattern", "Project", "SessionHead", "Offer"}
+    assert {kind.__name__ for kind in left} == {"Pattern", "Project", "SessionHead", "Offers"}
     assert kept(there.committed) == kept(there.head)
     assert there.every(Withheld) == []
     assert [there.row(Approval, one.id).status for one in asked] == [ApprovalStatus.REJECTED] * 2

@@ -18,14 +18,14 @@ from eryxd.daemon.store import MARKER_FILE, STORE_FILE, Reader, Store, Written, 
 from eryxd.domain.approval import ApprovalStatus
 from eryxd.domain.errors import Invalid, StoreUnavailable
 from eryxd.domain.ids import Record
-from eryxd.domain.session import Offer, Run, RunStatus, SessionHead, Withheld
+from eryxd.domain.session import Offers, Run, RunStatus, SessionHead, Withheld
 from eryxd.domain.timeline import TimelineStatus
 from tests.builders import (
     NOON,
     approval,
     approval_content,
     message,
-    offer,
+    offers,
     pattern,
     project,
     run,
@@ -41,7 +41,7 @@ EVERYTHING: Final = (
     pattern(),
     project(),
     session(),
-    offer(),
+    offers(),
     run(),
     message(number=2, streaming=True),
     timeline_event(number=3),
@@ -207,12 +207,12 @@ def test_a_row_is_updated_in_place_and_removed_by_its_key(tmp_path: Path) -> Non
     store = Store(tmp_path)
     commit(store, change(*EVERYTHING))
     done = run(status=RunStatus.ERROR, error="It broke.")
-    commit(store, change(done, deletes=[(Offer, ("pattern", "p1", "view")), (Withheld, "m5")]))
+    commit(store, change(done, deletes=[(Offers, ("pattern", "p1")), (Withheld, "m5")]))
     reader = Reader(store.path)
 
     assert reader.get(Run, "r1") == done
     assert loaded(store).get(Run, "r1") is None
-    assert reader.get(Offer, ("pattern", "p1", "view")) is None
+    assert reader.get(Offers, ("pattern", "p1")) is None
     assert reader.get(Withheld, "m5") is None
     assert rows(tmp_path, "SELECT count(*) FROM run") == [(1,)]
 
@@ -244,7 +244,7 @@ def test_deleting_a_session_removes_everything_that_hangs_on_it(tmp_path: Path) 
         for columns in COLUMNS.values()
     }
     assert left == dict.fromkeys(left, 0) | {
-        "pattern": 1, "project": 1, "offer": 1, "session": 1, "run": 1, "message": 1, "timeline": 1
+        "pattern": 1, "project": 1, "offers": 1, "session": 1, "run": 1, "message": 1, "timeline": 1
     }  # fmt: skip
     assert rows(tmp_path, "SELECT content FROM message_text") == [("The parser is mended.",)]
 
