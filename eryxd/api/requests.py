@@ -5,7 +5,7 @@ Free text is bounded here, once: `Text` for what people write, `Name` for one li
 
 from typing import Annotated, Final
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, Raw, UnsetType
 
 from eryxd.domain.approval import ApprovalStatus
 from eryxd.domain.ids import (
@@ -21,6 +21,7 @@ from eryxd.domain.ids import (
 )
 from eryxd.domain.pattern import Agent, Availability, Mode
 from eryxd.domain.policy import MAX_AGENTS, MAX_TOOL_NAMES, ApprovalPolicy
+from eryxd.domain.providers import EntryId
 
 ID: Final = Meta(max_length=256)
 """Of every identifier: ours have 17 characters, a tool's id can be longer.  Errors repeat what they did not find."""
@@ -97,6 +98,17 @@ class PatternDraft(Record, frozen=True, kw_only=True):
     is_builtin: bool | UnsetType = UNSET
 
 
+class ToolsExplain(Record, frozen=True, kw_only=True):
+    """Tell what every tool would meet for every agent: of a pattern, of a session, or of a draft of a pattern.
+
+    A draft with a session: as if the session's pattern were that.
+    """
+
+    pattern_id: Annotated[PatternId, ID] | UnsetType = UNSET
+    session_id: Annotated[SessionId, ID] | UnsetType = UNSET
+    draft: PatternDraft | UnsetType = UNSET
+
+
 class PatternsSave(Record, frozen=True, kw_only=True):
     """Create, or update with the revision that was read."""
 
@@ -127,6 +139,40 @@ class ToolsList(Record, frozen=True, kw_only=True):
     """The whole catalog, or what one session is offered."""
 
     session_id: Annotated[SessionId, ID] | UnsetType = UNSET
+
+
+class ToolsPrune(Record, frozen=True, kw_only=True):
+    """Take ids that nobody offers off every list: these, or all of them."""
+
+    tools: Annotated[tuple[Annotated[ToolId, ID], ...], Meta(max_length=MAX_TOOL_NAMES)] | UnsetType = UNSET
+
+
+class ProvidersList(Record, frozen=True, kw_only=True):
+    """All entries, or those of one provider, or those that a project sees."""
+
+    provider: Annotated[str, ID] | UnsetType = UNSET
+    project_id: Annotated[ProjectId, ID] | UnsetType = UNSET
+
+
+class EntryOf(Record, frozen=True, kw_only=True):
+    """One entry, by its provider's name and its id; a provider without entries is named alone."""
+
+    provider: Annotated[str, ID]
+    id: Annotated[EntryId, ID] | UnsetType = UNSET
+
+
+class ProvidersSave(Record, frozen=True, kw_only=True):
+    """Create an entry, or change the one whose revision the client has read.
+
+    `record` is of the provider's own type.  A masked secret means: as it is.
+    """
+
+    provider: Annotated[str, ID]
+    id: Annotated[EntryId, ID]
+    record: Raw
+    name: Name | UnsetType = UNSET
+    project_id: Annotated[ProjectId, ID] | UnsetType = UNSET
+    revision: int | UnsetType = UNSET
 
 
 class SessionsList(Record, frozen=True, kw_only=True):

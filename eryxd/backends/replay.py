@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from eryxd.backends import plan as plans
 from eryxd.backends.plan import Call, Ending, Step
-from eryxd.backends.tools import available_tools, permission_for, run_tool
+from eryxd.backends.tools import RUNTIME_TOOLS, available_tools, permission_for, run_tool
 from eryxd.domain.approval import Permission
 from eryxd.domain.errors import BackendFailed
 from eryxd.domain.ids import BackendName, CallId, ProviderId, Timestamp, ToolId
@@ -31,6 +31,8 @@ from eryxd.plugin.types import (
     DeniedBy,
     Deny,
     Gate,
+    ProviderCall,
+    SessionTool,
     ToolCall,
     ToolOutcome,
     Turn,
@@ -108,6 +110,10 @@ class Replay:
             await player.play(number, step)
 
 
+OWN: Final = frozenset({INTENT, *(tool.id for tool in RUNTIME_TOOLS)})
+"""Tools that the backend runs itself, whoever else offers them."""
+
+
 class _Player:
     """Plays steps of one turn; numbers its calls `c1`, `c2` and so on."""
 
@@ -147,25 +153,39 @@ class _Player:
         if isinstance(answer, Deny):
             ending, outcome = Ending.DENIED, ToolOutcome(ok=False, text=_denial(answer))
         else:
-            outcome = await self._run(call.call, _thaw(frozen), shown)
+            outcome = await self._run(asked, _thaw(frozen), shown)
             ending = Ending.OK if outcome.ok else Ending.ERROR
         await self._gate.tool_done(call_id, outcome)
         return ending, outcome
 
     async def _describe(self, call_id: CallId, tool: str, frozen: bytes) -> ToolCall:
-        permission = await asyncio.to_thread(permission_for, tool, _thaw(frozen), self._turn.project_path)
+        provided = None if tool in OWN else self._provided(tool)
+        if provided is None:
+            provider = ProviderId(f"builtin:{tool}")
+            permission = await asyncio.to_thread(permission_for, tool, _thaw(frozen), self._turn.project_path)
+        else:
+            provider = provided.provider
+            permission = Permission(kind=provided.kind, server=provider, arguments=_thaw(frozen))
         return ToolCall(
             call_id=call_id,
             tool_id=ToolId(tool),
-            provider=ProviderId(f"builtin:{tool}"),
+            provider=provider,
             permission=permission,
             arguments=_thaw(frozen),
         )
 
-    async def _run(self, tool: str, arguments: dict[str, Any], shown: Permission) -> ToolOutcome:
+    def _provided(self, tool: str) -> SessionTool | None:
+        """Return the first of what the session's providers offer under that id."""
+        return next((one for one in self._turn.tools.offered() if one.tool.id == tool), None)
+
+    async def _run(self, asked: ToolCall, arguments: dict[str, Any], shown: Permission) -> ToolOutcome:
+        tool, provider = str(asked.tool_id), ProviderId(str(asked.provider))
         if tool == INTENT:
             return ToolOutcome(ok=True, text=str(arguments.get("intent", "")))
-        return await run_tool(tool, arguments, self._turn.project_path, self._turn.processes, shown)
+        if provider.startswith("builtin:"):
+            return await run_tool(tool, arguments, self._turn.project_path, self._turn.processes, shown)
+        call = ProviderCall(tool_id=ToolId(tool), arguments=arguments, project_path=self._turn.project_path)
+        return await self._turn.tools.call(provider, call)
 
 
 def _thaw(frozen: bytes) -> dict[str, Any]:

@@ -183,21 +183,6 @@ def _agent(agent: Record, look: Look) -> Iterator[str]:
         yield from block(agent["instructions"], look)
 
 
-def tools(reply: Record, look: Look) -> list[str]:
-    """List the catalog: id, kind, label, who offers it."""
-    rows = [
-        (
-            visible(row["id"]),
-            visible(row["kind"]),
-            visible(row["label"]),
-            ", ".join(visible(name) for name in row["provider_names"]),
-            ", ".join(visible(name) for name in row.get("backends", ())),
-        )
-        for row in reply["tools"]
-    ]
-    return listed(table(rows, look), "No tools: no backend has reported any.", reply)
-
-
 def messages(reply: Record, look: Look) -> list[str]:
     """Show a transcript."""
     lines: list[str] = []

@@ -34,6 +34,7 @@ WORDS: Final = {
     "patterns": Word("Teams of agents and what they must ask about.", _NOUNS, alias="pattern"),
     "projects": Word("Folders that sessions work in.", _NOUNS, alias="project"),
     "tools": Word("What agents can call.", _NOUNS, alias="tool"),
+    "providers": Word("What offers tools, and the entries you define.", _NOUNS, alias="provider"),
     "daemon": Word("Start, stop and look at the daemon.", _SERVICE),
     "store": Word("Check, back up and restore what is remembered.", _SERVICE),
     "call": Word("Call a method of the socket.", _SERVICE, is_group=False),

@@ -12,13 +12,16 @@ from eryxd.api import replies as out, requests as ask
 from eryxd.api.events import EventType, Widening
 from eryxd.core.change import Tx, record_offers
 from eryxd.core.lists import offers_of, pattern_list, shown_pattern
-from eryxd.core.sessions import unknown_tools
+from eryxd.core.sessions import shared_tools, unknown_tools
 from eryxd.core.state import encode
 from eryxd.domain.errors import Conflict, Invalid, ReadOnly
 from eryxd.domain.ids import PatternId
 from eryxd.domain.pattern import MODE_UNAVAILABLE, Availability, Pattern, pattern_problems, pattern_warnings
 from eryxd.domain.policy import ASK_POLICY, normalise, normalise_names
 from eryxd.domain.session import ListOwner
+
+LIST: Final = "approval_policy.auto_approved_tool_names"
+"""Where a pattern's list stands, in problems and warnings."""
 
 MAX_PATTERN_BYTES: Final = 256 * 1024
 MAX_PATTERNS_BYTES: Final = 4 * 1024 * 1024
@@ -32,7 +35,7 @@ def save(tx: Tx, request: ask.PatternsSave) -> out.PatternChanged:
     if old is not None:
         # First: what is wrong with a stale draft may only be that it is stale.
         _refuse_stale(draft, old)
-    pattern = _from_draft(tx, draft, old)
+    pattern = from_draft(tx, draft, old)
     found = _all_problems(tx, pattern, draft, old)
     if found:
         raise Invalid("The pattern cannot be saved: " + "; ".join(found), problems=found)
@@ -45,10 +48,8 @@ def validate(tx: Tx, request: ask.PatternsSave) -> out.Validation:
     """Name what saving would refuse, without saving."""
     draft = request.pattern
     old = None if draft.id is UNSET else tx.get(Pattern, draft.id)
-    pattern = _from_draft(tx, draft, old)
-    return out.Validation(
-        problems=tuple(_all_problems(tx, pattern, draft, old)), warnings=tuple(pattern_warnings(pattern))
-    )
+    pattern = from_draft(tx, draft, old)
+    return out.Validation(problems=tuple(_all_problems(tx, pattern, draft, old)), warnings=_warnings(tx, pattern, old))
 
 
 def copy(tx: Tx, request: ask.PatternsCopy) -> out.PatternChanged:
@@ -97,7 +98,8 @@ def favorite(tx: Tx, request: ask.PatternsFavorite) -> out.PatternChanged:
     return _changed(pattern)
 
 
-def _from_draft(tx: Tx, draft: ask.PatternDraft, old: Pattern | None) -> Pattern:
+def from_draft(tx: Tx, draft: ask.PatternDraft, old: Pattern | None) -> Pattern:
+    """Return the pattern that a draft would become, unchecked."""
     policy = tx.context.default_policy if draft.approval_policy is UNSET else draft.approval_policy
     return Pattern(
         id=old.id if old else draft.id or PatternId(tx.new_id("pattern")),
@@ -127,7 +129,8 @@ def _all_problems(tx: Tx, pattern: Pattern, draft: ask.PatternDraft, old: Patter
         if given is not UNSET and (old is None or given != getattr(old, field)):
             found.append(f"{field}: is set by the daemon")
     names = normalise_names((pattern.approval_policy or tx.context.default_policy).auto_approved_tool_names or ())
-    found += unknown_tools(tx, names, "approval_policy.auto_approved_tool_names")
+    held = pattern_list(tx, old).names if old else ()
+    found += unknown_tools(tx, names, LIST, held).refused
     for index, agent in enumerate(pattern.agents):
         backend = tx.context.backends.get(agent.backend) if agent.backend else None
         if agent.backend and backend is None:
@@ -143,6 +146,13 @@ def _all_problems(tx: Tx, pattern: Pattern, draft: ask.PatternDraft, old: Patter
     if pattern.availability is Availability.AVAILABLE and pattern.mode in MODE_UNAVAILABLE and not pattern.is_builtin:
         found.append(f"mode: {MODE_UNAVAILABLE[pattern.mode]}; set availability to 'unavailable' to keep it")
     return found
+
+
+def _warnings(tx: Tx, pattern: Pattern, old: Pattern | None) -> tuple[str, ...]:
+    names = normalise_names((pattern.approval_policy or tx.context.default_policy).auto_approved_tool_names or ())
+    held = pattern_list(tx, old).names if old else ()
+    kept = unknown_tools(tx, names, LIST, held).kept
+    return (*pattern_warnings(pattern), *kept, *shared_tools(tx, names, LIST))
 
 
 def _refuse_stale(draft: ask.PatternDraft, old: Pattern) -> None:
@@ -175,11 +185,12 @@ def _store(tx: Tx, pattern: Pattern, old: Pattern | None) -> out.PatternChanged:
     tx.put(pattern)
     names = policy.auto_approved_tool_names or ()
     before = pattern_list(tx, old).names if old else ()
+    warnings = _warnings(tx, pattern, old)
     for tool in names:
         if tool not in before:
             tx.emit(EventType.POLICY_WIDENED, widening=Widening(tool_id=tool, why=f"pattern {pattern.id}"))
     record_offers(tx, ListOwner.PATTERN, pattern.id, names, tx.context.catalog)
-    return _changed(pattern)
+    return replace(_changed(pattern), warnings=warnings)
 
 
 def _changed(pattern: Pattern) -> out.PatternChanged:

@@ -10,6 +10,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from eryxd.api.events import EventType, PrunedTools
+from eryxd.api.replies import ToolsPruned
 from eryxd.core.change import Sweep, Tx
 from eryxd.core.lists import by_prune, pattern_list, session_list
 from eryxd.core.state import GENERATION
@@ -84,6 +85,11 @@ def prune_inactive(tx: Tx, tools: Collection[ToolId]) -> tuple[ToolId, ...]:
         lost_by_hand = dict.fromkeys(gone, ANYBODY)
         _put_prune(tx, SourceId(""), lost_by_hand, (), "a person pruned what nobody offers")
     return gone
+
+
+def prune_by_hand(tx: Tx, tools: tuple[ToolId, ...]) -> ToolsPruned:
+    """Take ids off every list because a person said so."""
+    return ToolsPruned(tools=prune_inactive(tx, tools), seq=0)
 
 
 def _added(old: SourceAnswer, new: SourceAnswer) -> SourceAnswer:

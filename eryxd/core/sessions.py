@@ -3,9 +3,9 @@
 Source: SES-1 to SES-3, POL-5, VAL-1, VAL-3.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -13,12 +13,14 @@ from msgspec.structs import replace
 from eryxd.api import replies as out, requests as ask
 from eryxd.api.events import EventType, Widening
 from eryxd.core.change import Tx, record_offers, touch
-from eryxd.core.lists import offers_of, session_list, shown_session
+from eryxd.core.lists import offers_of, pattern_list, session_list, shown_session
 from eryxd.core.views import effective_policy, live_run, pending
+from eryxd.domain.catalog import SourceStatus
 from eryxd.domain.errors import Invalid, SessionRunning
 from eryxd.domain.ids import SessionId, ToolId
 from eryxd.domain.pattern import Pattern
 from eryxd.domain.policy import MAX_HINTS, ApprovalSettings, normalise_names
+from eryxd.domain.providers import EntryId, ProviderEntry
 from eryxd.domain.session import (
     SCRATCHPAD,
     UNTITLED,
@@ -115,13 +117,35 @@ def remove(tx: Tx, head: SessionHead) -> None:
 
 
 def update_tooling(tx: Tx, request: ask.SessionsUpdateTooling) -> out.SessionChanged:
-    """Choose provider entries.  This release knows no provider, so every name is unknown (SES-1)."""
+    """Choose provider entries among those that the session can see; unknown ones are refused (SES-1)."""
     head = need(tx, request.session_id)
     refuse_running(tx, head, "changed")
-    unknown = [f"tooling.{provider}: there is no tool provider of that name" for provider in request.tooling]
+    unknown = list(_unknown_entries(tx, head, request.tooling))
     if unknown:
-        raise Invalid("The tooling names what does not exist: " + "; ".join(unknown), problems=unknown)
+        raise Invalid(
+            "The tooling names what does not exist: " + "; ".join(unknown),
+            problems=unknown,
+            next="eryx providers list",
+        )
     return changed(tx, touch(tx, head, tooling=request.tooling))
+
+
+def _unknown_entries(tx: Tx, head: SessionHead, tooling: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    for provider, ids in tooling.items():
+        entries = {entry.id: entry for entry in tx.of(ProviderEntry, provider)}
+        kept = head.tooling.get(provider, ())
+        if not entries and not kept:
+            yield f"tooling.{provider}: there is no tool provider of that name, or it has no entries"
+            continue
+        for id in ids:
+            entry = entries.get(EntryId(id))
+            # What was selected before stays: its file may be back in a moment.
+            if entry is None and id not in kept:
+                near = get_close_matches(id, list(entries), n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                yield f"tooling.{provider}: there is no entry {id!r}{hint}"
+            elif entry is not None and entry.project_id not in (UNSET, head.project_id):
+                yield f"tooling.{provider}: {id!r} belongs to another project"
 
 
 def update_approval_settings(tx: Tx, request: ask.SessionsUpdateApprovalSettings) -> out.SessionChanged:
@@ -131,25 +155,28 @@ def update_approval_settings(tx: Tx, request: ask.SessionsUpdateApprovalSettings
     before = current_list(tx, head)
     settings: ApprovalSettings | UnsetType = UNSET
     names: tuple[ToolId, ...] = ()
+    warnings: list[str] = []
     if request.auto_approved_tool_names is not UNSET:
         names = normalise_names(request.auto_approved_tool_names)
-        _refuse_unfit(tx, head, names)
+        warnings = _refuse_unfit(tx, head, names)
         settings = ApprovalSettings(auto_approved_tool_names=names)
     record_offers(tx, ListOwner.SESSION, head.id, names, tx.context.catalog)
     head = touch(tx, head, approval_settings=settings)
     for tool in current_list(tx, head):
         if tool not in before:
             tx.emit(EventType.POLICY_WIDENED, session_id=head.id, widening=Widening(tool_id=tool, why="listed"))
-    return changed(tx, head)
+    return replace(changed(tx, head), warnings=tuple(warnings))
 
 
-def _refuse_unfit(tx: Tx, head: SessionHead, names: tuple[ToolId, ...]) -> None:
+def _refuse_unfit(tx: Tx, head: SessionHead, names: tuple[ToolId, ...]) -> list[str]:
+    """Refuse a list, or return what to warn of."""
     where = "auto_approved_tool_names"
-    problems = unknown_tools(tx, names, where)
+    problems, kept = unknown_tools(tx, names, where, {*current_list(tx, head), *inherited_list(tx, head)})
     if names and head.project_id == SCRATCHPAD:
         raise Invalid(SCRATCHPAD_OVERRIDE, problems=[f"{where}: must be empty or absent", *problems])
     if problems:
         raise Invalid("There are unknown tools in the list: " + "; ".join(problems), problems=problems)
+    return kept + shared_tools(tx, names, where)
 
 
 def revoke(tx: Tx, request: ask.SessionsGet) -> out.SessionChanged:
@@ -205,13 +232,46 @@ def current_list(tx: Tx, head: SessionHead) -> tuple[ToolId, ...]:
     return effective_policy(tx, pattern, head).auto_approved_tool_names
 
 
-def unknown_tools(tx: Tx, names: Iterable[ToolId], where: str) -> list[str]:
-    """Name the ids that the catalog does not have, all at once, each with what may have been meant (VAL-1)."""
+def inherited_list(tx: Tx, head: SessionHead) -> tuple[ToolId, ...]:
+    """Return the list that the session has without one of its own."""
+    pattern = tx.get(Pattern, head.pattern_id)
+    return () if pattern is None else pattern_list(tx, pattern).names
+
+
+class UnknownTools(NamedTuple):
+    """Ids that the catalog does not have: those that are refused, and those that are kept for now."""
+
+    refused: list[str]
+    kept: list[str]
+
+
+def unknown_tools(tx: Tx, names: Iterable[ToolId], where: str, held: Collection[ToolId] = ()) -> UnknownTools:
+    """Name the ids that the catalog does not have, all at once, each with what may have been meant (VAL-1).
+
+    While a source is pending or has failed, an id that is `held` already is kept: the list can be edited meanwhile
+    (VAL-2).
+    """
     catalog = tx.context.catalog
-    found: list[str] = []
+    silent = [source.id for source in tx.context.sources.values() if source.status is not SourceStatus.ANSWERED]
+    refused, kept = list[str](), list[str]()
     for name in names:
-        if name not in catalog:
-            near = get_close_matches(name, list(catalog), n=1) if len(found) < MAX_HINTS else []
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            found.append(f"{where}: there is no tool {name!r}{hint}")
-    return found
+        if name in catalog:
+            continue
+        if silent and name in held:
+            kept.append(f"{where}: {name!r} is kept; nobody offers it now, and {', '.join(silent)} did not answer")
+            continue
+        near = get_close_matches(name, list(catalog), n=1) if len(refused) < MAX_HINTS else []
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        waiting = f" ({', '.join(silent)} did not answer)" if silent else ""
+        refused.append(f"{where}: there is no tool {name!r}{hint}{waiting}")
+    return UnknownTools(refused, kept)
+
+
+def shared_tools(tx: Tx, names: Iterable[ToolId], where: str) -> list[str]:
+    """Name the ids that several offer: an approval of the id is one of all that offer it today (CAT-8)."""
+    catalog = tx.context.catalog
+    return [
+        f"{where}: {name!r} is offered by {', '.join(catalog[name])}; all of them are approved"
+        for name in names
+        if name in catalog and len(catalog[name]) > 1
+    ]

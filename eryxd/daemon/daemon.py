@@ -74,7 +74,7 @@ class Daemon:
         self.secrets = SecretFile(state_dir)
         self.providers = Providers(self.engine.committed, self.secrets, children)
         self.sources = Sources(self.engine, self.backends, self.providers)
-        self.runs = Runs(self.engine, self.bus, self.history, self.backends.by_name, children)
+        self.runs = Runs(self.engine, self.bus, self.history, self.backends.by_name, children, self.providers)
 
     @property
     def default_backend(self) -> BackendName | UnsetType:

@@ -20,7 +20,7 @@ from eryxd.api.events import Topic
 from eryxd.api.methods import METHODS, Method
 from eryxd.core import approvals, audit, patterns, sessions
 from eryxd.core.change import Tx
-from eryxd.daemon import actions, clock, guard, reads
+from eryxd.daemon import actions, clock, guard, reads, tooling
 from eryxd.daemon.bus import MAX_QUEUED_BYTES, Subscription
 from eryxd.daemon.connection import Connection
 from eryxd.daemon.daemon import Caller, Daemon
@@ -33,7 +33,6 @@ from eryxd.wire.peer import Request, decode_params, encode_event
 log = logging.getLogger("eryxd.dispatch")
 
 USE_CASES: Final[Mapping[str, Callable[[Tx, Any], Any]]] = {
-    "patterns.save": patterns.save,
     "patterns.copy": patterns.copy,
     "patterns.delete": patterns.delete,
     "patterns.favorite": patterns.favorite,
@@ -43,7 +42,6 @@ USE_CASES: Final[Mapping[str, Callable[[Tx, Any], Any]]] = {
     "sessions.pin": sessions.pin,
     "sessions.archive": sessions.archive,
     "sessions.update_tooling": sessions.update_tooling,
-    "sessions.update_approval_settings": sessions.update_approval_settings,
     "sessions.revoke": sessions.revoke,
     "approvals.resolve": approvals.resolve,
 }
@@ -56,8 +54,10 @@ READS: Final[Mapping[str, Callable[[Daemon, Any], Any]]] = {
     "projects.list": reads.projects,
     "patterns.list": reads.pattern_list,
     "patterns.get": reads.pattern_get,
-    "patterns.validate": reads.pattern_validate,
-    "tools.list": reads.tools,
+    "tools.list": tooling.offered,
+    "tools.explain": tooling.explain_tools,
+    "providers.list": tooling.list_providers,
+    "providers.get": tooling.get_entry,
     "sessions.list": reads.sessions,
     "sessions.get": reads.session_get,
     "runs.get": reads.run_get,
@@ -69,6 +69,8 @@ READS: Final[Mapping[str, Callable[[Daemon, Any], Any]]] = {
 
 WAITING_READS: Final[Mapping[str, Callable[[Daemon, Any], Awaitable[Any]]]] = {
     "capabilities.describe": reads.capabilities,
+    "patterns.validate": tooling.validate_pattern,
+    "tools.stale": tooling.stale,
     "sessions.search": reads.search,
     "messages.list": reads.messages,
     "runs.list": reads.run_list,
@@ -81,6 +83,12 @@ WAITING_READS: Final[Mapping[str, Callable[[Daemon, Any], Awaitable[Any]]]] = {
 
 ACTIONS: Final[Mapping[str, Callable[[Daemon, Caller, Any], Awaitable[Any]]]] = {
     "capabilities.refresh": actions.refresh,
+    "patterns.save": tooling.save_pattern,
+    "sessions.update_approval_settings": tooling.update_settings,
+    "tools.prune": tooling.prune,
+    "providers.save": tooling.save_entry,
+    "providers.delete": tooling.delete_entry,
+    "providers.check": tooling.check_entry,
     "projects.add": actions.add_project,
     "projects.remove": actions.remove_project,
     "sessions.delete": actions.delete_session,

@@ -5,6 +5,7 @@ its name; a secret reaches the provider and nobody else.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypeVar
@@ -110,13 +111,16 @@ class Providers:
         stored = self._state.get(ProviderEntry, (name, id)) if id else None
         if id and stored is None:
             raise NotFound(f"There is no {name} entry {id!r}.", id=id, noun="entry", next="eryx providers list")
-        entry = None if stored is None else await asyncio.to_thread(self.entry, registered.provider, stored)
-        return await self._asked(source, registered, entry, stored)
+        return await self.asked_for(registered, stored)
 
-    async def _asked(
-        self, source: SourceId, registered: Registered, entry: Entry | None, stored: ProviderEntry | None
-    ) -> Asked:
+    async def asked_for(self, registered: Registered, stored: ProviderEntry | None) -> Asked:
+        """Get ready to ask an entry, stored or about to be, or a provider without entries.
+
+        Raises: ProviderFailed, StoreUnavailable.
+        """
         provider = registered.provider
+        source = SourceId(provider.descriptor.name if stored is None else stored.provider_id)
+        entry = None if stored is None else await asyncio.to_thread(self.entry, provider, stored)
         extra = await self.in_thread(provider, "fingerprint", lambda: str(provider.fingerprint(entry)))
         declared = await self.in_thread(provider, "declared", lambda: _materialised(provider.declared(entry)))
         raw = None if entry is None else (entry.record, entry.project_path)
@@ -153,9 +157,18 @@ class Providers:
             raise ProviderFailed(
                 f"The definition of {stored.provider_id} is not one any more: {error}.", provider=stored.provider_id
             ) from error
-        return Entry(id=stored.id, name=stored.name, record=record, project_path=self._path(stored))
+        return Entry(id=stored.id, name=stored.name, record=record, project_path=self.path(stored))
 
-    def _path(self, stored: ProviderEntry) -> str | msgspec.UnsetType:
+    def usable(self, provider: ToolProvider, stored: Iterable[ProviderEntry]) -> list[Entry]:
+        """Return those entries that their provider can be given.  Blocks."""
+        found = []
+        for one in stored:
+            with contextlib.suppress(ProviderFailed):
+                found.append(self.entry(provider, one))
+        return found
+
+    def path(self, stored: ProviderEntry) -> str | msgspec.UnsetType:
+        """Return the folder of an entry's project."""
         project = self._state.get(Project, stored.project_id) if stored.project_id is not UNSET else None
         return UNSET if project is None else project.path
 

@@ -15,8 +15,9 @@ from eryxd import __version__
 from eryxd.api import replies as out, requests as ask
 from eryxd.api.describe import describe
 from eryxd.api.methods import PROTOCOL
-from eryxd.core import approvals as approval_rules, patterns
+from eryxd.core import approvals as approval_rules
 from eryxd.core.change import Tx
+from eryxd.core.lists import shown_pattern
 from eryxd.core.state import Key, State, encode
 from eryxd.core.views import pending, session_view
 from eryxd.daemon import clock
@@ -131,25 +132,14 @@ def pattern_list(daemon: Daemon, request: ask.Nothing) -> out.Patterns:
 
 
 def _patterns(state: State) -> tuple[Pattern, ...]:
-    return tuple(sorted(state.all(Pattern), key=lambda one: (not one.is_favorite, one.name.casefold(), one.id)))
+    found = (shown_pattern(state, one) for one in state.all(Pattern))
+    return tuple(sorted(found, key=lambda one: (not one.is_favorite, one.name.casefold(), one.id)))
 
 
 def pattern_get(daemon: Daemon, request: ask.PatternsGet) -> out.PatternReply:
     """Show one pattern."""
-    return out.PatternReply(pattern=need(daemon, Pattern, request.pattern_id, "pattern"))
-
-
-def pattern_validate(daemon: Daemon, request: ask.PatternsSave) -> out.Validation:
-    """Name what saving would refuse."""
-    return daemon.engine.look(patterns.validate, request)
-
-
-def tools(daemon: Daemon, request: ask.ToolsList) -> out.Tools:
-    """List the catalog; this release offers every session the whole of it."""
-    if request.session_id is not UNSET:
-        need(daemon, SessionHead, request.session_id, "session")
-    catalog = daemon.sources.catalog
-    return out.Tools(tools=catalog.tools, generation=catalog.generation)
+    pattern = need(daemon, Pattern, request.pattern_id, "pattern")
+    return out.PatternReply(pattern=shown_pattern(daemon.engine.committed, pattern))
 
 
 def sessions(daemon: Daemon, request: ask.SessionsList) -> out.Sessions:

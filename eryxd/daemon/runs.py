@@ -19,6 +19,8 @@ from eryxd.daemon.children import Children, OwnedProcesses
 from eryxd.daemon.engine import Engine
 from eryxd.daemon.gate import RunHandle, TurnGate
 from eryxd.daemon.history import LAST, History
+from eryxd.daemon.offered import OfferedTools
+from eryxd.daemon.provided import Providers
 from eryxd.domain.errors import EryxError, StoreUnavailable
 from eryxd.domain.ids import ApprovalId, BackendName, MessageId, RunId, SessionId
 from eryxd.domain.policy import CORE_INFRASTRUCTURE
@@ -47,12 +49,14 @@ class Runs:
         history: History,
         backends: Mapping[BackendName, Backend],
         children: Children,
+        providers: Providers,
     ) -> None:
         self._engine = engine
         self._bus = bus
         self._history = history
         self._backends = backends
         self._children = children
+        self._providers = providers
         self._handles: dict[RunId, RunHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -124,6 +128,7 @@ class Runs:
             policy=run.approval_policy,
             messages=tuple(said),
             processes=OwnedProcesses(self._children, run.session_id),
+            tools=OfferedTools(self._engine.committed, self._providers, run.session_id),
             input=kept.text if kept is not None else UNSET,
         )
         before = len(handle.said)

@@ -165,15 +165,26 @@ class Sources:
     async def _ask_one(self, source: SourceId, asked: Asked, is_new: bool) -> None:
         try:
             async with self._places:
-                tools, quarantined = taken(await self._providers.tools(asked))
+                answer = await self.answer_of(asked)
         except EryxError as error:
             self._note(source, SourceStatus.FAILED, error.message)
             return
-        answer = replace(asked.answer, tools=tools, quarantined=quarantined, answered_at=clock.now())
         if not self._providers.is_current(asked):
             # Its definition was edited or deleted meanwhile: nobody asked this.
             return
         await self._engine.persist(reconcile.take, reconcile.Taken(answer, is_new))
+        self._note(source, SourceStatus.ANSWERED)
+
+    async def answer_of(self, asked: Asked) -> SourceAnswer:
+        """Return what a source answers.
+
+        Raises: ProviderFailed.
+        """
+        tools, quarantined = taken(await self._providers.tools(asked))
+        return replace(asked.answer, tools=tools, quarantined=quarantined, answered_at=clock.now())
+
+    def answered(self, source: SourceId) -> None:
+        """Take note that a source has answered by itself."""
         self._note(source, SourceStatus.ANSWERED)
 
     def _note(self, source: SourceId, status: SourceStatus, reason: str = "") -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from eryxd.domain.approval import Permission
+from eryxd.domain.approval import Permission, PermissionKind
 from eryxd.domain.capabilities import BackendDescriptor, Capabilities, Connection, ConnectionState, Model
 from eryxd.domain.ids import CallId, ProviderId, Record, RunId, SessionId, ToolId
 from eryxd.domain.policy import EffectivePolicy
@@ -31,6 +31,7 @@ __all__ = [
     "Entry",
     "Gate",
     "Model",
+    "PermissionKind",
     "ProcessResult",
     "Processes",
     "ProvidedTool",
@@ -38,6 +39,8 @@ __all__ = [
     "ProviderDescriptor",
     "RuntimeTool",
     "Secret",
+    "SessionTool",
+    "SessionTools",
     "ToolAnnotations",
     "ToolCall",
     "ToolKind",
@@ -139,42 +142,6 @@ class ProcessResult(Record, frozen=True, kw_only=True):
     timed_out: bool
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent's turn: who, where, and what was said so far (oldest first, the user's message included)."""
-
-    run_id: RunId
-    session_id: SessionId
-    agent: RunAgent
-    project_path: str
-    policy: EffectivePolicy
-    messages: tuple[Message, ...]
-    processes: Processes
-    input: str | UnsetType = UNSET
-
-
-class Backend(Protocol):
-    """What actually runs an agent."""
-
-    @property
-    def descriptor(self) -> BackendDescriptor:
-        """What is known without asking."""
-
-    async def describe(self) -> Capabilities:
-        """Ask what it can do now.  Starts nothing that stays."""
-
-    async def prepare(self, agent: RunAgent) -> str | UnsetType:
-        """Return what must be kept with the run to tell later what was run, or UNSET when there is nothing.
-
-        Raises: BackendFailed -- the agent cannot run as it is written; the message names what to mend.
-        """
-
-    async def run_turn(self, turn: Turn, gate: Gate) -> None:
-        """Run the turn to its end.
-
-        Raises: BackendFailed -- with a sentence for the person.  Cancelling the task must end everything it started.
-        """
-
-
 TOOL_OUTPUT_BYTES: Final = 64 * 1024
 """Most of a tool's output that is kept and shown; models lose the thread before that."""
 
@@ -242,4 +209,59 @@ class ToolProvider(Protocol):
         """Run a tool, after the gate has let it pass.  Cancelling the task must end everything it started.
 
         Raises: ProviderFailed -- with a sentence for the person and the model.
+        """
+
+
+class SessionTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider's tool that a session is offered: who runs it, and what kind of permission it asks for (APR-8)."""
+
+    tool: ProvidedTool
+    provider: ProviderId
+    kind: PermissionKind
+
+
+class SessionTools(Protocol):
+    """What providers offer to a session.  A backend asks the gate first, and calls only what was allowed."""
+
+    def offered(self) -> Sequence[SessionTool]:
+        """Return the tools of the entries that the session has selected, and of providers without entries."""
+
+    async def call(self, provider: ProviderId, call: ProviderCall) -> ToolOutcome:
+        """Run a tool that the gate has let pass.  What fails is an outcome that says why."""
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent's turn: who, where, and what was said so far (oldest first, the user's message included)."""
+
+    run_id: RunId
+    session_id: SessionId
+    agent: RunAgent
+    project_path: str
+    policy: EffectivePolicy
+    messages: tuple[Message, ...]
+    processes: Processes
+    tools: SessionTools
+    input: str | UnsetType = UNSET
+
+
+class Backend(Protocol):
+    """What actually runs an agent."""
+
+    @property
+    def descriptor(self) -> BackendDescriptor:
+        """What is known without asking."""
+
+    async def describe(self) -> Capabilities:
+        """Ask what it can do now.  Starts nothing that stays."""
+
+    async def prepare(self, agent: RunAgent) -> str | UnsetType:
+        """Return what must be kept with the run to tell later what was run, or UNSET when there is nothing.
+
+        Raises: BackendFailed -- the agent cannot run as it is written; the message names what to mend.
+        """
+
+    async def run_turn(self, turn: Turn, gate: Gate) -> None:
+        """Run the turn to its end.
+
+        Raises: BackendFailed -- with a sentence for the person.  Cancelling the task must end everything it started.
         """

@@ -129,10 +129,10 @@ class Life:
         """At the end: what ran, or was published, had a decision that is stored; nothing ran twice or is open."""
         with self.daemon.client() as client:
             assert client.call("store.check")["problems"] == []
-            resolved = self._all(client, "approvals")
+            resolved = self._all(client, "approvals", resolved=True)
             calls = [client.call("approvals.get", approval_id=one["id"])["approval"] for one in resolved]
             timelines = [client.call("timeline.get", run_id=run["id"])["events"] for run in self._all(client, "runs")]
-            said = client.call("messages.list", session_id=self.sessions[-1], limit=1000)["messages"]
+            said = self._all(client, "messages", session_id=self.sessions[-1])
         approved = [one for one in calls if one["status"] == "approved"]
         read = [one for one in approved if one["kind"] == "final-response"]
         assert sum(message["role"] == "assistant" for message in said) == len(read)
@@ -149,10 +149,9 @@ class Life:
         still_open = [event for events in timelines for event in events if event["status"] == "running"]
         assert still_open == []
 
-    def _all(self, client: Client, what: str) -> list[Json]:
-        """Return all pages of a list: what was resolved, or runs."""
+    def _all(self, client: Client, what: str, **asked: Any) -> list[Json]:
+        """Return all pages of a list."""
         found: list[Json] = []
-        asked: dict[str, Any] = {"resolved": True} if what == "approvals" else {}
         cursor = None
         while True:
             page = client.call(f"{what}.list", cursor=cursor, **asked)

@@ -3,83 +3,33 @@
 import asyncio
 import os
 import subprocess
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 from msgspec import UNSET, UnsetType
 
-from eryxd.backends.replay import Replay, pieces
+from eryxd.backends.replay import pieces
 from eryxd.backends.tools import available_tools
 from eryxd.daemon import process_tree
-from eryxd.daemon.children import Children
 from eryxd.domain.approval import Permission, PermissionKind
 from eryxd.domain.errors import BackendFailed
-from eryxd.domain.ids import AgentId, BackendName, CallId, ProviderId, RunId, SessionId, Timestamp, ToolId
-from eryxd.domain.policy import EffectivePolicy, ListFrom
-from eryxd.domain.session import RunAgent
+from eryxd.domain.ids import BackendName, CallId, ProviderId, ToolId
 from eryxd.plugin.types import (
-    Allow,
     Answer,
-    Backend,
     BackendDescriptor,
     Capabilities,
     Connection,
     ConnectionState,
     DeniedBy,
-    Deny,
-    Gate,
     Model,
     ToolCall,
     ToolOutcome,
     Turn,
 )
+from tests.e2e.replaying import ALLOW, NOW, Answerer, FakeGate, Stage, agent, allow, deny
 from tests.requirements import requirement
-
-NOW = Timestamp("2026-11-30T12:00:00.000Z")
-ALLOW = Allow()
-
-Answerer = Callable[[ToolCall], Awaitable[Answer]]
-
-
-class FakeGate:
-    """Answers calls as a test says, and remembers everything in order."""
-
-    def __init__(self, answer: Answerer) -> None:
-        self._answer = answer
-        self.seen: list[tuple[str, Any]] = []
-
-    async def tool_call(self, call: ToolCall) -> Answer:
-        self.seen.append(("ask", call))
-        return await self._answer(call)
-
-    async def tool_done(self, call_id: CallId, outcome: ToolOutcome) -> None:
-        self.seen.append(("done", (call_id, outcome)))
-
-    async def thinking(self, text: str) -> None:
-        self.seen.append(("thinking", text))
-
-    async def delta(self, text: str) -> None:
-        self.seen.append(("delta", text))
-
-    async def message(self, content: str) -> None:
-        self.seen.append(("message", content))
-
-    def only(self, kind: str) -> list[Any]:
-        return [value for seen, value in self.seen if seen == kind]
-
-
-async def allow(call: ToolCall) -> Answer:
-    return ALLOW
-
-
-def deny(by: DeniedBy, note: str | UnsetType = UNSET) -> Answerer:
-    async def answer(call: ToolCall) -> Answer:
-        return Deny(by=by, note=note)
-
-    return answer
 
 
 @pytest.fixture
@@ -92,42 +42,11 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-class Stage:
-    """A backend with its processes and one repository to play in."""
-
-    def __init__(self, repository: Path, tmp_path: Path) -> None:
-        self.backend: Backend = Replay(tmp_path / "plans", lambda: NOW)
-        self.children = Children(tmp_path / "records")
-        self._repository = repository
-
-    def turn(self, plan: str, agent: RunAgent) -> Turn:
-        return Turn(
-            run_id=RunId("r"),
-            session_id=SessionId("s"),
-            agent=agent,
-            project_path=str(self._repository),
-            policy=EffectivePolicy(rules=(), auto_approved_tool_names=(), list_from=ListFrom.PATTERN),
-            messages=(),
-            processes=self.children,
-            input='title = "t"\n' + plan,
-        )
-
-    def play(self, plan: str, answer: Answerer = allow, id: str = "a") -> FakeGate:
-        gate = FakeGate(answer)
-        checked: Gate = gate
-        asyncio.run(self.backend.run_turn(self.turn(plan, agent(id)), checked))
-        return gate
-
-
 @pytest.fixture
 def stage(repository: Path, tmp_path: Path) -> Iterator[Stage]:
     ready = Stage(repository, tmp_path)
     yield ready
     ready.children.close()
-
-
-def agent(id: str = "a", model: str | UnsetType = UNSET) -> RunAgent:
-    return RunAgent(id=AgentId(id), name=f"Agent {id}", backend=BackendName("replay"), model=model)
 
 
 @requirement("BKD-3", "POL-10")
@@ -284,6 +203,17 @@ def test_what_runs_is_what_was_asked_whatever_is_done_to_the_question(stage: Sta
     stage.play(EDIT, meddle)
 
     assert (repository / "README.md").read_text() == "one\n2\n"
+
+
+@requirement("BKD-2")
+def test_a_providers_tool_is_asked_for_by_its_provider_and_run_by_it(stage: Stage) -> None:
+    gate = stage.play('[[step]]\ncall = "build"\narguments = { target = "all" }')
+
+    (asked,) = gate.only("ask")
+    assert (asked.tool_id, asked.provider) == ("build", "make")
+    assert asked.permission == Permission(kind=PermissionKind.CUSTOM_TOOL, server="make", arguments={"target": "all"})
+    ((_, outcome),) = gate.only("done")
+    assert outcome == ToolOutcome(ok=True, text="make build {'target': 'all'} in repository")
 
 
 def test_a_tool_that_is_not_ours_is_asked_for_and_fails(stage: Stage) -> None:

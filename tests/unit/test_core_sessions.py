@@ -196,9 +196,10 @@ def test_tooling_that_does_not_exist_is_refused_all_at_once() -> None:
 
     assert error.data == {
         "problems": [
-            "tooling.mcp: there is no tool provider of that name",
-            "tooling.lsp: there is no tool provider of that name",
-        ]
+            "tooling.mcp: there is no tool provider of that name, or it has no entries",
+            "tooling.lsp: there is no tool provider of that name, or it has no entries",
+        ],
+        "next": "eryx providers list",
     }
 
 
