@@ -16,11 +16,11 @@ from random import Random
 from typing import Any, Final
 
 import eryxd
-from bench import commands, durable, scale, serving
+from bench import commands, durable, pruning, scale, serving
 from bench.harness import Bench, Place, Result, Unavailable, measure, placed
 from bench.process import ROOT
 
-BENCHES: Final = (*serving.BENCHES, *commands.BENCHES, *durable.BENCHES, *scale.BENCHES)
+BENCHES: Final = (*serving.BENCHES, *commands.BENCHES, *durable.BENCHES, *scale.BENCHES, *pruning.BENCHES)
 
 CACHE: Final = ROOT / ".cache" / "bench"
 

@@ -12,12 +12,13 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from eryxd.api import requests as ask
-from eryxd.api.replies import BackendState, RunStarted
+from eryxd.api.replies import BackendState, RunStarted, SourceState
 from eryxd.core import approvals, runs, saying as saying_rules
 from eryxd.core.change import Change, Context, Tx
 from eryxd.core.settle import call_key
 from eryxd.core.state import TABLES, Key, R, State
 from eryxd.domain.approval import Approval, ApprovalStatus, Decider
+from eryxd.domain.catalog import SourceId
 from eryxd.domain.errors import EryxError
 from eryxd.domain.ids import ID_LETTERS, AgentId, ApprovalId, BackendName, CallId, Record, RunId, TimelineId, Timestamp
 from eryxd.domain.pattern import Mode, Pattern
@@ -68,6 +69,7 @@ class World:
         self.backends: Mapping[BackendName, BackendState] = {BackendName("replay"): backend_state()}
         self.default_policy: ApprovalPolicy = ASK_POLICY
         self.own_folders: tuple[str, ...] = ("/home/ada/.config/eryx", "/home/ada/.local/state/eryx")
+        self.sources: Mapping[SourceId, SourceState] = {}
         self.store_reads = 0
         self._ids = count(1)
         self._numbers = count(100)
@@ -96,6 +98,7 @@ class World:
             backends=self.backends,
             default_policy=self.default_policy,
             own_folders=self.own_folders,
+            sources=self.sources,
         )
 
     def _stored(self, kind: type[R], key: Key) -> R | None:

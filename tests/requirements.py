@@ -169,6 +169,8 @@ RULES: Final[dict[str, str]] = {
     "CLI-20": "a client command's path imports nothing heavy",
     "CLI-21": "where files are: XDG, ERYX_HOME, never /tmp",
     "CLI-22": "config.toml is taken whole, or refused with file, line and cure",
+    "CAT-8": "an id that several offer is a warning where it is saved",
+    "VAL-2": "while a source is silent, a list keeps what it holds, as a warning",
     "PRN-2": "only an answer under a new fingerprint or a person takes ids off lists",
     "PRN-3": "a withdrawal prunes what nobody else offers, at once",
     "PRN-5": "every pruned id leaves a trace",
@@ -177,8 +179,8 @@ RULES: Final[dict[str, str]] = {
 
 LATER: Final = frozenset(
     {
-        *("CAT-4", "CAT-5", "CAT-6", "CAT-8"),
-        *("VAL-2", "PRN-1"),
+        *("CAT-4", "CAT-5", "CAT-6"),
+        *("PRN-1",),
         *("APR-12", "FIL-2", "FIL-3", "FIL-4"),
     }
 )

@@ -48,7 +48,7 @@ AT_ONCE: Final = 4
 VALIDATION_WAIT_S: Final = 5.0
 """How long saving a list waits for sources that have not answered (VAL-2)."""
 
-SWEEP_LISTS: Final = 25
+SWEEP_LISTS: Final = 10
 """Lists that a prune is written into in one change: a few milliseconds' worth."""
 
 SWEEP_LOOKS: Final = 500
