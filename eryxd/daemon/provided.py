@@ -16,6 +16,7 @@ from msgspec import UNSET, structs
 from eryxd.core.secrets import fill
 from eryxd.core.state import State, encode
 from eryxd.daemon.children import Children, OwnedProcesses
+from eryxd.daemon.foreign import Broke, in_thread
 from eryxd.daemon.secret_file import SecretFile
 from eryxd.domain.catalog import SourceAnswer, SourceId
 from eryxd.domain.errors import EryxError, NotFound, ProviderFailed
@@ -123,7 +124,7 @@ class Providers:
         entry = None if stored is None else await asyncio.to_thread(self.entry, provider, stored)
         extra = await self.in_thread(provider, "fingerprint", lambda: str(provider.fingerprint(entry)))
         declared = await self.in_thread(provider, "declared", lambda: _materialised(provider.declared(entry)))
-        raw = None if entry is None else (entry.record, entry.project_path)
+        raw = None if entry is None else (entry.record, entry.project_path or "")
         answer = SourceAnswer(
             source=source,
             kind=provider.descriptor.kind,
@@ -179,10 +180,12 @@ class Providers:
         """
         if asked.declared is not None:
             return _bounded(asked.answer.source, asked.declared)
-        processes = OwnedProcesses(self._children, "")
-        work = asked.provider.tools(asked.entry, processes)
-        found = await self._awaited(asked.answer.source, work, ASK_S)
-        return _bounded(asked.answer.source, _materialised(found) or ())
+
+        async def listed() -> tuple[ProvidedTool, ...]:
+            found = await asked.provider.tools(asked.entry, OwnedProcesses(self._children, ""))
+            return _materialised(found) or ()
+
+        return _bounded(asked.answer.source, await self._awaited(asked.answer.source, listed(), ASK_S))
 
     def is_current(self, asked: Asked) -> bool:
         """Say whether a source is still defined as it was asked."""
@@ -196,18 +199,21 @@ class Providers:
         Raises: NotFound, ProviderFailed.
         """
         asked = await self.asked(source)
-        work = asked.provider.call(asked.entry, call, OwnedProcesses(self._children, owner))
-        outcome = await self._awaited(source, work, None)
-        if not isinstance(outcome, ToolOutcome):
-            raise ProviderFailed(f"{source} answered with no outcome of a call.", provider=source)
-        return outcome
+
+        async def called() -> ToolOutcome:
+            outcome = await asked.provider.call(asked.entry, call, OwnedProcesses(self._children, owner))
+            if not isinstance(outcome, ToolOutcome):
+                raise TypeError(f"a call has a ToolOutcome, not {type(outcome).__name__}")
+            return outcome
+
+        return await self._awaited(source, called(), None)
 
     async def in_thread(self, provider: ToolProvider, what: str, work: Callable[[], T]) -> T:
         """Call what blocks.
 
         Raises: ProviderFailed -- naming the provider and the method.
         """
-        return await self._awaited(f"{provider.descriptor.name}.{what}", asyncio.to_thread(work), HOOK_S)
+        return await self._awaited(f"{provider.descriptor.name}.{what}", in_thread(work, HOOK_S), HOOK_S)
 
     async def _awaited(self, what: str, work: Awaitable[T], limit_s: float | None) -> T:
         try:
@@ -217,7 +223,12 @@ class Providers:
             raise
         except TimeoutError as error:
             raise ProviderFailed(f"{what} did not answer within {limit_s:.0f} s.", provider=what) from error
-        except Exception as error:
+        except Broke as error:
+            if isinstance(error.cause, EryxError):
+                raise error.cause from error
+            raise ProviderFailed(f"{what} broke down: {error}", provider=what) from error
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            # A plugin that exits must not take the daemon along.
             raise ProviderFailed(f"{what} broke down: {type(error).__name__}: {error}", provider=what) from error
 
 

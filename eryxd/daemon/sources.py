@@ -128,7 +128,16 @@ class Sources:
 
     def look_again(self, source: SourceId) -> None:
         """Ask a source unless it has answered exactly this before."""
-        self._spawn(self._look(source))
+        self._note(source, SourceStatus.PENDING, "it is being asked")
+        self._spawn(self._looked(source))
+
+    async def _looked(self, source: SourceId) -> None:
+        try:
+            await self._look(source)
+        finally:
+            state = self.states.get(source)
+            if state is not None and state.status is SourceStatus.PENDING:
+                self._note(source, SourceStatus.FAILED, "asking it broke down; the log says why")
 
     async def _look(self, source: SourceId) -> None:
         asked = await self._prepare(source)
