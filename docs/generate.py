@@ -50,6 +50,7 @@ _CARRIES: Final[Mapping[EventType, str]] = {
     EventType.PROJECT_REMOVED: "`project_id`",
     EventType.CATALOG_CHANGED: "`generation`",
     EventType.TOOLS_PRUNED: "`pruned`: which ids were taken off which list, and why",
+    EventType.PLUGIN_STATUS: "`plugin`: how it stands now",
     EventType.PROVIDER_SAVED: "`entry`, its secrets masked",
     EventType.PROVIDER_DELETED: "`entry` as it was",
     EventType.POLICY_WIDENED: "`widening`: which tool may run by itself now, and why",
@@ -230,6 +231,7 @@ def configuration() -> Iterator[str]:
     rows = [
         (code(name), _allowed(field), _default(field), _SETTINGS[name])
         for section in msgspec.structs.fields(settings.Settings)
+        if isinstance(section.type, type)  # not the plugins' own tables
         for field in msgspec.structs.fields(section.type)
         for name in [f"{section.name}.{field.name}"]
     ]

@@ -6,7 +6,6 @@ have written is not read.
 """
 
 import os
-import shlex
 import stat
 import tomllib
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from msgspec.structs import FieldInfo, fields
 
 from eryxd import toml
 from eryxd.domain.errors import Invalid
+from eryxd.trust import require_trusted
 
 MAX_CONFIG_BYTES: Final = 64 * 1024
 """Largest `config.toml`.  A full one has forty lines; anything near this is some other file."""
@@ -75,6 +75,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sessions: SessionsSection = SessionsSection()
     limits: LimitsSection = LimitsSection()
     guard: GuardSection = GuardSection()
+    plugins: dict[str, dict[str, Any]] = {}
+    """A table for each plugin, which is held against the plugin's own type when it is loaded."""
 
 
 def load(path: str) -> Settings:
@@ -91,20 +93,6 @@ def load(path: str) -> Settings:
     if problems := list(islice(_problems((), table, Settings), MAX_PROBLEMS)):
         raise _refused(path, text, problems)
     return convert(table, Settings)
-
-
-def require_trusted(path: str, found: os.stat_result) -> None:
-    """Check that only the user and root can have decided what is in the file or folder `path`.
-
-    Raises: Invalid -- it belongs to somebody else, or others may write to it; names the command that helps.
-    """
-    if found.st_uid not in (os.getuid(), 0):
-        cure = f"sudo chown {os.getuid()} {shlex.quote(path)}"
-        raise Invalid(f"{path} belongs to another user (uid {found.st_uid}).  Type: {cure}", file=path)
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        mode = stat.S_IMODE(found.st_mode)
-        cure = f"chmod go-w {shlex.quote(path)}"
-        raise Invalid(f"{path} can be changed by other users (mode {mode:04o}).  Type: {cure}", file=path)
 
 
 def _read(path: str) -> str | None:

@@ -35,6 +35,9 @@ RULES: Final[dict[str, str]] = {
     "POL-11": "a provider that came later does not inherit a grant",
     "CAT-1": "a definition's parallel lists",
     "CAT-2": "the catalog is a function of the answers, whatever their order",
+    "CAT-4": "a tool that cannot be named without doubt is quarantined with the reason",
+    "SEC-1": "a secret is masked wherever an entry is shown, and a mask that is saved means unchanged",
+    "SEC-2": "secrets are in a private file of their own; one that cannot be used is left as it is",
     "CAT-7": "last good answers stand in; the catalog grows a generation with each change, which is an event",
     "CAT-3": "runtime tools: trimmed, one builtin provider per id",
     "APR-1": "an approval's fields and caps",
@@ -179,7 +182,7 @@ RULES: Final[dict[str, str]] = {
 
 LATER: Final = frozenset(
     {
-        *("CAT-4", "CAT-5", "CAT-6"),
+        *("CAT-5", "CAT-6"),
         *("PRN-1",),
         *("APR-12", "FIL-2", "FIL-3", "FIL-4"),
     }

@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import UNSET, UnsetType
 
 from eryxd.api.replies import Refusal, SessionView
+from eryxd.api.tool_replies import PluginState
 from eryxd.domain.approval import Approval
 from eryxd.domain.catalog import SourceId
 from eryxd.domain.ids import MessageId, PatternId, ProjectId, Record, RunId, SessionId, Timestamp, ToolId
@@ -49,6 +50,7 @@ class EventType(StrEnum):
     PROJECT_REMOVED = "project-removed"
     CATALOG_CHANGED = "catalog-changed"
     TOOLS_PRUNED = "tools-pruned"
+    PLUGIN_STATUS = "plugin-status"
     PROVIDER_SAVED = "provider-saved"
     PROVIDER_DELETED = "provider-deleted"
     POLICY_WIDENED = "policy-widened"
@@ -73,6 +75,7 @@ TOPIC: Final[dict[EventType, Topic]] = {
     EventType.PROJECT_REMOVED: Topic.PROJECTS,
     EventType.CATALOG_CHANGED: Topic.CATALOG,
     EventType.TOOLS_PRUNED: Topic.CATALOG,
+    EventType.PLUGIN_STATUS: Topic.DAEMON,
     EventType.PROVIDER_SAVED: Topic.PROVIDERS,
     EventType.PROVIDER_DELETED: Topic.PROVIDERS,
     EventType.POLICY_WIDENED: Topic.APPROVALS,
@@ -132,5 +135,6 @@ class Event(Record, frozen=True, kw_only=True):
     widening: Widening | UnsetType = UNSET
     pruned: PrunedTools | UnsetType = UNSET
     entry: ProviderEntry | UnsetType = UNSET
+    plugin: PluginState | UnsetType = UNSET
     generation: int | UnsetType = UNSET
     delta: Delta | UnsetType = UNSET

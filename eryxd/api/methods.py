@@ -7,7 +7,7 @@ Classes: `open` for anybody of this user; `agent` for an agent with the token of
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from eryxd.api import replies as out, requests as ask
+from eryxd.api import replies as out, requests as ask, tool_replies as told
 from eryxd.api.access import Access
 from eryxd.domain.ids import Record
 
@@ -58,14 +58,18 @@ _TABLE: Final = (
     Method("patterns.delete", _STEER, ask.PatternsGet, out.Ended, "Delete a pattern; its sessions stay."),
     Method("patterns.favorite", _STEER, ask.PatternsFavorite, out.PatternChanged, "Mark or unmark."),
     Method("tools.list", _READ, ask.ToolsList, out.Tools, "List the catalog."),
-    Method("tools.stale", _READ, ask.Nothing, out.StaleTools, "List ids on lists that nobody offers now."),
-    Method("tools.prune", _STEER, ask.ToolsPrune, out.ToolsPruned, "Take ids that nobody offers off every list."),
-    Method("tools.explain", _READ, ask.ToolsExplain, out.Explanation, "Tell what every tool would meet, and why."),
-    Method("providers.list", _READ, ask.ProvidersList, out.ProvidersReply, "List tool providers and entries."),
-    Method("providers.get", _READ, ask.EntryOf, out.EntryReply, "Show one entry with its tools."),
-    Method("providers.save", _WIDEN, ask.ProvidersSave, out.EntryChanged, "Create or change an entry."),
-    Method("providers.delete", _STEER, ask.EntryOf, out.EntryDeleted, "Delete an entry and what it alone offers."),
-    Method("providers.check", _STEER, ask.EntryOf, out.SourceChecked, "Ask an entry anew which tools it has."),
+    Method("tools.stale", _READ, ask.Nothing, told.StaleTools, "List ids on lists that nobody offers now."),
+    Method("tools.prune", _STEER, ask.ToolsPrune, told.ToolsPruned, "Take ids that nobody offers off every list."),
+    Method("tools.explain", _READ, ask.ToolsExplain, told.Explanation, "Tell what every tool would meet, and why."),
+    Method("providers.list", _READ, ask.ProvidersList, told.ProvidersReply, "List tool providers and entries."),
+    Method("providers.get", _READ, ask.EntryOf, told.EntryReply, "Show one entry with its tools."),
+    Method("providers.save", _WIDEN, ask.ProvidersSave, told.EntryChanged, "Create or change an entry."),
+    Method("providers.delete", _STEER, ask.EntryOf, told.EntryDeleted, "Delete an entry and what it alone offers."),
+    Method("providers.check", _STEER, ask.EntryOf, told.SourceChecked, "Ask an entry anew which tools it has."),
+    Method("plugins.list", _READ, ask.Nothing, told.PluginsReply, "List plugins and how each stands."),
+    Method("plugins.enable", _ADMIN, ask.PluginsOf, told.PluginChanged, "Let a plugin be imported and used."),
+    Method("plugins.disable", _STEER, ask.PluginsOf, told.PluginChanged, "Use a plugin no more."),
+    Method("plugins.forget", _STEER, ask.PluginsOf, told.PluginChanged, "Remember nothing of a plugin."),
     Method("sessions.list", _READ, ask.SessionsList, out.Sessions, "List sessions, newest change first."),
     Method("sessions.get", _READ, ask.SessionsGet, out.SessionReply, "Show one session."),
     Method("sessions.create", _WIDEN, ask.SessionsCreate, out.SessionChanged, "Create a session."),

@@ -7,11 +7,10 @@ from msgspec import UNSET, UnsetType, field
 from eryxd.domain.approval import Approval
 from eryxd.domain.capabilities import Capabilities
 from eryxd.domain.catalog import Quarantined, SourceId, SourceStatus
-from eryxd.domain.ids import AgentId, ApprovalId, BackendName, ProviderId, Record, RunId, SessionId, Timestamp, ToolId
-from eryxd.domain.pattern import Agent, Mode, Pattern
-from eryxd.domain.policy import Decision, ListFrom
-from eryxd.domain.providers import ProviderEntry
-from eryxd.domain.session import ListOwner, Message, Project, Run, SessionHead
+from eryxd.domain.ids import ApprovalId, BackendName, Record, RunId, SessionId, Timestamp, ToolId
+from eryxd.domain.pattern import Mode, Pattern
+from eryxd.domain.policy import ListFrom
+from eryxd.domain.session import Message, Project, Run, SessionHead
 from eryxd.domain.timeline import TimelineEvent
 from eryxd.domain.tools import ToolDefinition, ToolKind
 
@@ -190,105 +189,6 @@ class Tools(Record, frozen=True, kw_only=True):
     tools: tuple[ToolDefinition, ...]
     generation: int
     sources: tuple[SourceState, ...] = ()
-
-
-class StaleTool(Record, frozen=True, kw_only=True):
-    """An id on a list that nobody offers now, so that its calls ask.  `providers` offered it when it was listed."""
-
-    tool_id: ToolId
-    owner: ListOwner
-    owner_id: str
-    owner_name: str
-    providers: tuple[ProviderId, ...]
-    why: str
-
-
-class StaleTools(Record, frozen=True, kw_only=True):
-    """Every inactive id, by list."""
-
-    stale: tuple[StaleTool, ...]
-
-
-class ToolsPruned(Record, frozen=True, kw_only=True):
-    """Which ids were taken off every list."""
-
-    tools: tuple[ToolId, ...]
-    seq: int
-
-
-class Explained(Record, frozen=True, kw_only=True):
-    """What a call of one tool by one agent would meet, on one provider, and why."""
-
-    agent_id: AgentId
-    tool_id: ToolId
-    provider: ProviderId
-    decision: Decision
-
-
-class Explanation(Record, frozen=True, kw_only=True):
-    """Every tool for every agent, before anything runs.
-
-    `inactive` are ids of the list in force that nobody offers.  `notes` say what else a person should know.
-    """
-
-    agents: tuple[Agent, ...]
-    rows: tuple[Explained, ...]
-    effective: Effective
-    inactive: tuple[ToolId, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-class ProviderView(Record, frozen=True, kw_only=True):
-    """A tool provider.  `record_schema` describes its entries' records; absent where it has no entries."""
-
-    name: str
-    label: str
-    kind: ToolKind
-    plugin: str
-    record_schema: dict[str, Any] | UnsetType = UNSET
-
-
-class EntryView(ProviderEntry, frozen=True, kw_only=True):
-    """An entry with its source."""
-
-    source: SourceState | UnsetType = UNSET
-
-
-class ProvidersReply(Record, frozen=True, kw_only=True):
-    """Providers and entries."""
-
-    providers: tuple[ProviderView, ...]
-    entries: tuple[EntryView, ...]
-
-
-class EntryReply(Record, frozen=True, kw_only=True):
-    """One entry with what it offers."""
-
-    entry: EntryView
-    tools: tuple[ToolDefinition, ...]
-
-
-class EntryChanged(Record, frozen=True, kw_only=True):
-    """An entry as it is now.  `pruned` ids were taken off lists with this change."""
-
-    entry: ProviderEntry
-    seq: int
-    warnings: tuple[str, ...] = ()
-    pruned: tuple[ToolId, ...] = ()
-
-
-class EntryDeleted(Record, frozen=True, kw_only=True):
-    """An entry is gone; `pruned` ids were taken off lists with it."""
-
-    seq: int
-    pruned: tuple[ToolId, ...] = ()
-
-
-class SourceChecked(Record, frozen=True, kw_only=True):
-    """A source after it was asked anew, with what it offers."""
-
-    source: SourceState
-    tools: tuple[ToolDefinition, ...]
 
 
 class Sessions(Record, frozen=True, kw_only=True):

@@ -175,6 +175,12 @@ class ProvidersSave(Record, frozen=True, kw_only=True):
     revision: int | UnsetType = UNSET
 
 
+class PluginsOf(Record, frozen=True, kw_only=True):
+    """One plugin, by its name."""
+
+    name: Annotated[str, ID]
+
+
 class SessionsList(Record, frozen=True, kw_only=True):
     """Newest change first; pinned ones before all.  `cursor` comes from the page before."""
 

@@ -181,3 +181,32 @@ def checked(reply: Record, look: Look = PLAIN) -> list[str]:
     head = f"{visible(source['id'])}  {look.paint(SOURCE_STYLE[source['status']], visible(source['status']))}"
     rows = [(visible(row["id"]), visible(row["label"])) for row in reply["tools"]]
     return [head + _because(source), *table(rows, look)]
+
+
+PLUGIN_STYLE: Final = {"enabled": "green", "new": "yellow", "disabled": "dim"}
+
+
+def plugins(reply: Record, look: Look = PLAIN) -> list[str]:
+    """List plugins: name, how it stands, distribution, what it contributes; then what to do."""
+    rows = [
+        (
+            visible(one["name"]),
+            look.paint(PLUGIN_STYLE.get(one["status"], "red"), visible(one["status"])),
+            f"{visible(one['distribution'])} {visible(one['version'])}",
+            ", ".join(visible(word) for word in one["provides"]),
+        )
+        for one in reply["plugins"]
+    ]
+    lines = listed(table(rows, look), "No plugin is installed.", reply)
+    for one in reply["plugins"]:
+        if one.get("problem"):
+            lines.append(look.paint("yellow", f"{visible(one['name'])}: {visible(one['problem'])}"))
+        if one.get("next"):
+            lines.append(f"  {visible(one['name'])}: {visible(one['next'])}")
+    return lines
+
+
+def plugin_changed(reply: Record, look: Look = PLAIN) -> list[str]:
+    """Show one plugin as it stands now."""
+    lines = plugins({"plugins": [reply["plugin"]]}, look) if reply.get("plugin") else ["forgotten"]
+    return [*lines, *_pruned_with(reply)]

@@ -35,6 +35,7 @@ WORDS: Final = {
     "projects": Word("Folders that sessions work in.", _NOUNS, alias="project"),
     "tools": Word("What agents can call.", _NOUNS, alias="tool"),
     "providers": Word("What offers tools, and the entries you define.", _NOUNS, alias="provider"),
+    "plugins": Word("What extends eryx, and what of it you have enabled.", _SERVICE, alias="plugin"),
     "daemon": Word("Start, stop and look at the daemon.", _SERVICE),
     "store": Word("Check, back up and restore what is remembered.", _SERVICE),
     "call": Word("Call a method of the socket.", _SERVICE, is_group=False),
@@ -55,10 +56,14 @@ class Root(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         name = ALIASES.get(cmd_name, cmd_name)
-        return load(name) if name in WORDS else None
+        if name in WORDS:
+            return load(name)
+        from eryxd.cli import plugin_groups
+
+        return plugin_groups.load(name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] not in WORDS and args[0] not in ALIASES:
+        if args[0] not in WORDS and args[0] not in ALIASES and self.get_command(ctx, args[0]) is None:
             from difflib import get_close_matches
 
             near = get_close_matches(args[0], WORDS, n=1)
@@ -69,6 +74,11 @@ class Root(TyperGroup):
         for section in (_DAILY, _NOUNS, _SERVICE):
             with formatter.section(section):
                 formatter.write_dl([(name, word.summary) for name, word in WORDS.items() if word.section == section])
+        from eryxd.cli import plugin_groups
+
+        if theirs := plugin_groups.known():
+            with formatter.section("Plugins"):
+                formatter.write_dl(list(theirs.items()))
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -3,14 +3,22 @@
 Source: the socket's peer rules.
 """
 
+from eryxd.api import tool_replies as told
 from eryxd.api.events import EventType
 from eryxd.api.replies import Refusal
+from eryxd.api.tool_replies import PluginState
 from eryxd.core.change import Tx
 
 
 def refuse(tx: Tx, refusal: Refusal) -> None:
     """Journal that a call was refused because of who made it."""
     tx.emit(EventType.PEER_REFUSED, session_id=refusal.session_id, refusal=refusal)
+
+
+def plugin_status(tx: Tx, plugin: PluginState) -> told.PluginChanged:
+    """Announce how a plugin stands now."""
+    tx.emit(EventType.PLUGIN_STATUS, plugin=plugin)
+    return told.PluginChanged(seq=0, plugin=plugin)
 
 
 def stopping(tx: Tx, request: None) -> None:

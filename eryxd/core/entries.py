@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from eryxd.api import replies as out, requests as ask
+from eryxd.api import requests as ask, tool_replies as told
 from eryxd.api.events import EventType
 from eryxd.core import reconcile
 from eryxd.core.change import Ask, Tx
@@ -33,7 +33,7 @@ class Save(NamedTuple):
     secrets_changed: bool = False
 
 
-def save(tx: Tx, wanted: Save) -> out.EntryChanged:
+def save(tx: Tx, wanted: Save) -> told.EntryChanged:
     """Store an entry.  What it offered and offers no longer is pruned, at once or when its server has answered.
 
     Raises: Conflict, Invalid, NotFound, ReadOnly.
@@ -52,7 +52,7 @@ def save(tx: Tx, wanted: Save) -> out.EntryChanged:
     )
     tx.put(entry)
     pruned = _answered(tx, wanted, entry)
-    return out.EntryChanged(entry=entry, seq=0, pruned=pruned, warnings=_warnings(tx, entry))
+    return told.EntryChanged(entry=entry, seq=0, pruned=pruned, warnings=_warnings(tx, entry))
 
 
 def _answered(tx: Tx, wanted: Save, entry: ProviderEntry) -> tuple[ToolId, ...]:
@@ -62,13 +62,7 @@ def _answered(tx: Tx, wanted: Save, entry: ProviderEntry) -> tuple[ToolId, ...]:
     before = {prune.number for prune in tx.all(Prune)}
     answer = replace(wanted.answer, since=entry.created_at, name=entry.name, answered_at=tx.now)
     reconcile.take(tx, reconcile.Taken(answer))
-    return pruned_since(tx, before)
-
-
-def pruned_since(tx: Tx, before: set[int]) -> tuple[ToolId, ...]:
-    """Return the ids that the prunes of this change concern."""
-    new = [prune for prune in tx.all(Prune) if prune.number not in before]
-    return tuple(tool for prune in new for tool in prune.lost if tool not in prune.offered)
+    return reconcile.pruned_since(tx, before)
 
 
 def _warnings(tx: Tx, entry: ProviderEntry) -> tuple[str, ...]:
@@ -118,7 +112,7 @@ def _refuse_size(tx: Tx, entry: ProviderEntry) -> None:
         raise Invalid(f"{entry.provider_id} cannot be saved: it is too large.", problems=[problem])
 
 
-def delete(tx: Tx, request: ask.EntryOf) -> out.EntryDeleted:
+def delete(tx: Tx, request: ask.EntryOf) -> told.EntryDeleted:
     """Delete an entry, or forget one of which only the answer is left; every session's selection forgets it.
 
     Raises: NotFound, ReadOnly.
@@ -135,7 +129,7 @@ def delete(tx: Tx, request: ask.EntryOf) -> out.EntryDeleted:
         tx.emit(EventType.PROVIDER_DELETED, entry=entry)
     reconcile.withdraw(tx, source)
     _deselect(tx, request.provider, id)
-    return out.EntryDeleted(seq=0, pruned=pruned_since(tx, before))
+    return told.EntryDeleted(seq=0, pruned=reconcile.pruned_since(tx, before))
 
 
 def _deselect(tx: Tx, provider: str, id: EntryId) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec import UNSET
 
-from eryxd.api import replies as out, requests as ask
+from eryxd.api import replies as out, requests as ask, tool_replies as told
 from eryxd.core.change import Tx
 from eryxd.core.lists import offers_of
 from eryxd.core.patterns import from_draft
@@ -32,7 +32,7 @@ class Question(NamedTuple):
     infrastructure: Infrastructure
 
 
-def explain(tx: Tx, question: Question) -> out.Explanation:
+def explain(tx: Tx, question: Question) -> told.Explanation:
     """Decide every tool of the catalog for every agent.
 
     Raises: NotFound; Invalid -- nothing, or a pattern beside a draft, was named.
@@ -42,7 +42,7 @@ def explain(tx: Tx, question: Question) -> out.Explanation:
     grants = Grants(providers=dict(_trusted(tx, question.request, pattern, head)))
     catalog = tx.context.catalog
     rows = tuple(
-        out.Explained(
+        told.Explained(
             agent_id=agent.id,
             tool_id=tool.id,
             provider=provider,
@@ -59,7 +59,7 @@ def explain(tx: Tx, question: Question) -> out.Explanation:
         for provider in tool.provider_ids
     )
     listed = policy.auto_approved_tool_names
-    return out.Explanation(
+    return told.Explanation(
         agents=pattern.agents,
         rows=rows,
         effective=out.Effective(auto_approved_tool_names=listed, list_from=policy.list_from),

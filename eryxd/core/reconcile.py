@@ -10,7 +10,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from eryxd.api.events import EventType, PrunedTools
-from eryxd.api.replies import ToolsPruned
+from eryxd.api.tool_replies import ToolsPruned
 from eryxd.core.change import Sweep, Tx
 from eryxd.core.lists import by_prune, pattern_list, session_list
 from eryxd.core.state import GENERATION
@@ -75,6 +75,19 @@ def withdraw(tx: Tx, source: SourceId) -> None:
     tx.delete(SourceAnswer, source)
     after = _announce(tx, before)
     _prune(tx, old, None, after, f"{_label(old)} was withdrawn")
+
+
+def withdraw_one(tx: Tx, source: SourceId) -> tuple[ToolId, ...]:
+    """Forget a source's answer; return the ids that nobody offers now."""
+    before = {prune.number for prune in tx.all(Prune)}
+    withdraw(tx, source)
+    return pruned_since(tx, before)
+
+
+def pruned_since(tx: Tx, before: Collection[int]) -> tuple[ToolId, ...]:
+    """Return the ids that the prunes of this change concern."""
+    new = [prune for prune in tx.all(Prune) if prune.number not in before]
+    return tuple(tool for prune in new for tool in prune.lost if tool not in prune.offered)
 
 
 def prune_inactive(tx: Tx, tools: Collection[ToolId]) -> tuple[ToolId, ...]:

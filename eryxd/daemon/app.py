@@ -12,6 +12,7 @@ import os
 import signal
 import sqlite3
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -24,7 +25,7 @@ from eryxd.daemon import clock, single
 from eryxd.daemon.children import Children, become_subreaper, clean_leftovers
 from eryxd.daemon.daemon import Daemon
 from eryxd.daemon.dispatch import Dispatcher
-from eryxd.daemon.engine import Listener
+from eryxd.daemon.engine import Announced, Listener
 from eryxd.daemon.marks import is_marked
 from eryxd.daemon.restore import restore
 from eryxd.daemon.server import Limits, Server
@@ -154,7 +155,12 @@ async def start(settings: Settings, children: Children) -> Daemon:
         daemon.runs.effects(effects)
         daemon.sources.effects(effects)
 
-    daemon.engine.listen(Listener(daemon.bus.publish, carry_out, daemon.runs.failed, daemon.runs.recovered))
+    def publish(events: Sequence[Announced]) -> None:
+        daemon.bus.publish(events)
+        daemon.observers.saw(events)
+
+    daemon.engine.listen(Listener(publish, carry_out, daemon.runs.failed, daemon.runs.recovered))
+    await daemon.plugins.load()
     await daemon.sources.start()
     # What was loaded stays; the collector need not look at it again.
     gc.freeze()
@@ -183,6 +189,7 @@ async def stop(daemon: Daemon) -> None:
     except EryxError as error:
         log.warning("the stop could not be journalled: %s", error.code)
     await daemon.sources.close()
+    daemon.observers.close()
     await daemon.runs.stop_all()
 
 

@@ -39,6 +39,11 @@ class Backends:
         """Told of everything that a backend says, before who asked."""
         self._asking: dict[BackendName, asyncio.Task[None]] = {}
 
+    def add(self, backend: Backend) -> None:
+        """Let one more be chosen from now on."""
+        self.by_name[backend.descriptor.name] = backend
+        self.states[backend.descriptor.name] = _unasked(backend.descriptor)
+
     async def describe(self, name: BackendName | None = None) -> tuple[BackendState, ...]:
         """Return what one or all backends last said, asking those that were never asked.
 

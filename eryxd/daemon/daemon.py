@@ -15,6 +15,8 @@ from eryxd.daemon.bus import Bus
 from eryxd.daemon.children import Children
 from eryxd.daemon.engine import Engine
 from eryxd.daemon.history import History
+from eryxd.daemon.observers import Observers
+from eryxd.daemon.plugins import Plugins
 from eryxd.daemon.provided import Providers
 from eryxd.daemon.runs import Runs
 from eryxd.daemon.secret_file import SecretFile
@@ -74,6 +76,9 @@ class Daemon:
         self.secrets = SecretFile(state_dir)
         self.providers = Providers(self.engine.committed, self.secrets, children)
         self.sources = Sources(self.engine, self.backends, self.providers)
+        self.observers = Observers(asyncio.get_running_loop().call_soon_threadsafe)
+        folders = (own_folders[0], str(state_dir))
+        self.plugins = Plugins(folders, settings.plugins, self.providers, self.backends, self.observers)
         self.runs = Runs(self.engine, self.bus, self.history, self.backends.by_name, children, self.providers)
 
     @property

@@ -16,13 +16,13 @@ from msgspec import UNSET, structs
 from eryxd.core.secrets import fill
 from eryxd.core.state import State, encode
 from eryxd.daemon.children import Children, OwnedProcesses
-from eryxd.daemon.foreign import Broke, in_thread
 from eryxd.daemon.secret_file import SecretFile
 from eryxd.domain.catalog import SourceAnswer, SourceId
 from eryxd.domain.errors import EryxError, NotFound, ProviderFailed
 from eryxd.domain.ids import Timestamp
 from eryxd.domain.providers import ProviderEntry
 from eryxd.domain.session import Project
+from eryxd.plugin.foreign import Broke, in_thread
 from eryxd.plugin.types import Entry, ProvidedTool, ProviderCall, ToolOutcome, ToolProvider
 
 T = TypeVar("T")

@@ -37,6 +37,7 @@ from eryxd.domain.approval import (
 from eryxd.domain.errors import Invalid, NotFound
 from eryxd.domain.ids import Record, SessionId
 from eryxd.domain.pattern import MODE_UNAVAILABLE, Mode, Pattern
+from eryxd.domain.plugins import PluginStatus
 from eryxd.domain.policy import CheckpointKind
 from eryxd.domain.session import SCRATCHPAD, Project, Run, SessionHead, Withheld
 
@@ -65,7 +66,7 @@ def hello(daemon: Daemon, request: ask.Hello) -> out.HelloReply:
         protocol=PROTOCOL,
         version=__version__,
         epoch=daemon.epoch,
-        plugins=(),
+        plugins=tuple(one.name for one in daemon.plugins.states if one.status is PluginStatus.ENABLED),
         catalog_generation=daemon.sources.catalog.generation,
     )
 
@@ -98,7 +99,7 @@ def status(daemon: Daemon, request: ask.Nothing) -> out.Status:
             problem=UNSET if engine.problem is None else engine.problem,
         ),
         backends=tuple(daemon.backends.states[name] for name in sorted(daemon.backends.states)),
-        warnings=tuple(daemon.warnings),
+        warnings=(*daemon.warnings, *daemon.plugins.trouble(), *daemon.sources.trouble()),
         refusals=tuple(daemon.refusals),
     )
 

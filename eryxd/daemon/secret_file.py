@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from eryxd.domain.errors import Invalid, StoreUnavailable
-from eryxd.settings import require_trusted
+from eryxd.trust import require_trusted
 
 SECRETS_FILE: Final = "secrets.json"
 

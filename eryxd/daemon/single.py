@@ -19,7 +19,7 @@ from typing import Final
 from eryxd.daemon.guard import command_name
 from eryxd.domain.errors import Busy, Invalid, StoreUnavailable
 from eryxd.paths import SOCKET_NAME, is_private_dir
-from eryxd.settings import require_trusted
+from eryxd.trust import require_trusted
 
 LOCK_NAME: Final = "lock"
 """Name of the lock in the state folder.  The file stays when the daemon ends; only the lock counts."""

@@ -34,7 +34,7 @@ from eryxd.domain.catalog import (
     taken,
 )
 from eryxd.domain.errors import EryxError
-from eryxd.domain.ids import BackendName, Timestamp
+from eryxd.domain.ids import BackendName, Timestamp, ToolId
 from eryxd.domain.pattern import Pattern
 from eryxd.domain.providers import ProviderEntry
 from eryxd.domain.session import SessionHead
@@ -125,6 +125,31 @@ class Sources:
             self._note(source, SourceStatus.ANSWERED)
         else:
             self._note(source, SourceStatus.FAILED, connection.summary)
+
+    def provider_came(self, provider: str) -> None:
+        """Ask what a provider has that was not there before."""
+        entries = [one for one in self._engine.committed.all(ProviderEntry) if one.provider == provider]
+        for entry in entries:
+            self.look_again(SourceId(entry.provider_id))
+        if provider in self._providers.without_entries():
+            self.look_again(SourceId(provider))
+
+    def backend_came(self) -> None:
+        """Ask the backends that were never asked."""
+        self._spawn(self._describe())
+
+    async def _describe(self) -> None:
+        await self._engine.run(reconcile.fall_back, [self._fallback(name) for name in self._backends.by_name])
+        await self._backends.describe()
+
+    async def withdraw_plugin(self, plugin: str) -> tuple[ToolId, ...]:
+        """Forget everything that a plugin offered, because a person took it away; return what was pruned."""
+        pruned: tuple[ToolId, ...] = ()
+        for answer in list(self._engine.committed.all(SourceAnswer)):
+            if answer.plugin == plugin:
+                pruned += await self._engine.run(reconcile.withdraw_one, answer.source)
+                self.forget(answer.source)
+        return pruned
 
     def look_again(self, source: SourceId) -> None:
         """Ask a source unless it has answered exactly this before."""
@@ -223,6 +248,14 @@ class Sources:
         return SourceState(
             id=source, name=source, kind=ToolKind.PLUGIN, status=SourceStatus.FAILED, reason=reason or UNSET
         )
+
+    def trouble(self) -> list[str]:
+        """Say which sources failed, for `eryx status`; backends are shown there by themselves."""
+        return [
+            f"The source {state.id} failed: {state.reason or 'no reason is known'}."
+            for state in self.shown()
+            if state.status is SourceStatus.FAILED and not state.id.startswith("backend:")
+        ]
 
     def by_status(self) -> Mapping[SourceId, SourceState]:
         """Return every source by its id."""

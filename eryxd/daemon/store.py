@@ -23,7 +23,7 @@ from eryxd.daemon.schema import APPLICATION_ID, MIGRATIONS
 from eryxd.domain.errors import Invalid, StoreUnavailable
 from eryxd.domain.ids import Record
 from eryxd.domain.session import Message, SessionHead
-from eryxd.settings import require_trusted
+from eryxd.trust import require_trusted
 
 STORE_FILE: Final = "store.db"
 MARKER_FILE: Final = "store.epoch"

@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
-from eryxd.api import replies as out, requests as ask
-from eryxd.core import entries, explain, patterns, reconcile, sessions
+from eryxd.api import replies as out, requests as ask, tool_replies as told
+from eryxd.core import audit, entries, explain, patterns, reconcile, sessions
 from eryxd.core.lists import pattern_list, session_list
 from eryxd.core.secrets import fill, hide
 from eryxd.core.state import State
@@ -57,7 +58,7 @@ async def _known(daemon: Daemon, names: Iterable[ToolId] | UnsetType) -> None:
     await daemon.sources.settled(lambda: all(name in daemon.sources.catalog for name in wanted))
 
 
-def list_providers(daemon: Daemon, request: ask.ProvidersList) -> out.ProvidersReply:
+def list_providers(daemon: Daemon, request: ask.ProvidersList) -> told.ProvidersReply:
     """List the providers that are loaded, and the entries that are defined."""
     if request.provider is not UNSET:
         daemon.providers.need(request.provider)
@@ -65,7 +66,7 @@ def list_providers(daemon: Daemon, request: ask.ProvidersList) -> out.ProvidersR
     if request.project_id is not UNSET:
         shown = [one for one in shown if one.project_id in (UNSET, request.project_id)]
     infos = [_info(name, one) for name, one in sorted(daemon.providers.by_name.items())]
-    return out.ProvidersReply(
+    return told.ProvidersReply(
         providers=tuple(info for info in infos if request.provider in (UNSET, info.name)),
         entries=tuple(_view(daemon, entry) for entry in shown),
     )
@@ -76,10 +77,10 @@ def _entries(daemon: Daemon) -> list[ProviderEntry]:
     return sorted(found, key=lambda entry: (entry.provider, entry.name.casefold(), entry.id))
 
 
-def _info(name: str, registered: Registered) -> out.ProviderView:
+def _info(name: str, registered: Registered) -> told.ProviderView:
     descriptor = registered.provider.descriptor
     record = descriptor.record
-    return out.ProviderView(
+    return told.ProviderView(
         name=name,
         label=descriptor.label,
         kind=descriptor.kind,
@@ -88,12 +89,12 @@ def _info(name: str, registered: Registered) -> out.ProviderView:
     )
 
 
-def _view(daemon: Daemon, entry: ProviderEntry) -> out.EntryView:
+def _view(daemon: Daemon, entry: ProviderEntry) -> told.EntryView:
     source = daemon.sources.by_status().get(SourceId(entry.provider_id), UNSET)
-    return out.EntryView(**msgspec.structs.asdict(entry), source=source)
+    return told.EntryView(**msgspec.structs.asdict(entry), source=source)
 
 
-def get_entry(daemon: Daemon, request: ask.EntryOf) -> out.EntryReply:
+def get_entry(daemon: Daemon, request: ask.EntryOf) -> told.EntryReply:
     """Show one entry with what it offers."""
     entry = daemon.engine.committed.get(ProviderEntry, (request.provider, request.id or ""))
     if entry is None:
@@ -103,14 +104,14 @@ def get_entry(daemon: Daemon, request: ask.EntryOf) -> out.EntryReply:
             noun="entry",
             next="eryx providers list",
         )
-    return out.EntryReply(entry=_view(daemon, entry), tools=tuple(_tools_of(daemon, entry.provider_id)))
+    return told.EntryReply(entry=_view(daemon, entry), tools=tuple(_tools_of(daemon, entry.provider_id)))
 
 
 def _tools_of(daemon: Daemon, provider: ProviderId) -> Iterator[ToolDefinition]:
     return (tool for tool in daemon.sources.catalog.tools if provider in tool.provider_ids)
 
 
-async def save_entry(daemon: Daemon, caller: Caller, request: ask.ProvidersSave) -> out.EntryChanged:
+async def save_entry(daemon: Daemon, caller: Caller, request: ask.ProvidersSave) -> told.EntryChanged:
     """Store an entry after its provider has looked at it; its secrets go to a file of their own first.
 
     Raises: NotFound, Invalid, Conflict, ReadOnly, ProviderFailed, StoreUnavailable.
@@ -191,7 +192,7 @@ async def _refuse_unfit(
         raise Invalid(f"{stored.provider_id} cannot be saved: " + "; ".join(found), problems=found)
 
 
-async def delete_entry(daemon: Daemon, caller: Caller, request: ask.EntryOf) -> out.EntryDeleted:
+async def delete_entry(daemon: Daemon, caller: Caller, request: ask.EntryOf) -> told.EntryDeleted:
     """Delete an entry with its secrets, or forget one of which only the answer is left."""
     if request.id is UNSET and request.provider in daemon.providers.by_name:
         raise Invalid(
@@ -206,7 +207,7 @@ async def delete_entry(daemon: Daemon, caller: Caller, request: ask.EntryOf) -> 
     return deleted
 
 
-async def check_entry(daemon: Daemon, caller: Caller, request: ask.EntryOf) -> out.SourceChecked:
+async def check_entry(daemon: Daemon, caller: Caller, request: ask.EntryOf) -> told.SourceChecked:
     """Ask an entry, or a provider without entries, anew.
 
     Raises: NotFound.
@@ -220,29 +221,29 @@ async def check_entry(daemon: Daemon, caller: Caller, request: ask.EntryOf) -> o
         get_entry(daemon, request)
     source = SourceId(f"{request.provider}:{request.id}" if request.id else request.provider)
     state = await daemon.sources.check(source)
-    return out.SourceChecked(source=state, tools=tuple(_tools_of(daemon, ProviderId(source))))
+    return told.SourceChecked(source=state, tools=tuple(_tools_of(daemon, ProviderId(source))))
 
 
-async def stale(daemon: Daemon, request: ask.Nothing) -> out.StaleTools:
+async def stale(daemon: Daemon, request: ask.Nothing) -> told.StaleTools:
     """Look through every list for ids that nobody offers."""
-    found: list[out.StaleTool] = []
+    found: list[told.StaleTool] = []
     state = daemon.engine.committed
     rows: list[Pattern | SessionHead] = [*state.all(Pattern), *state.all(SessionHead)]
     for count, row in enumerate(rows, 1):
         found += _stale_of(daemon, state, row)
         if count % LISTS_AT_ONCE == 0:
             await asyncio.sleep(0)
-    return out.StaleTools(stale=tuple(found))
+    return told.StaleTools(stale=tuple(found))
 
 
-def _stale_of(daemon: Daemon, state: State, row: Pattern | SessionHead) -> Iterator[out.StaleTool]:
+def _stale_of(daemon: Daemon, state: State, row: Pattern | SessionHead) -> Iterator[told.StaleTool]:
     is_pattern = isinstance(row, Pattern)
     now: Pruned = pattern_list(state, row) if isinstance(row, Pattern) else session_list(state, row)
     catalog = daemon.sources.catalog
     for tool in now.names:
         if tool not in catalog:
             providers = now.providers.get(tool, ())
-            yield out.StaleTool(
+            yield told.StaleTool(
                 tool_id=tool,
                 owner=ListOwner.PATTERN if is_pattern else ListOwner.SESSION,
                 owner_id=row.id,
@@ -269,7 +270,7 @@ def _why(daemon: Daemon, tool: ToolId, providers: tuple[ProviderId, ...]) -> str
     return "; ".join(dict.fromkeys(reasons))
 
 
-async def prune(daemon: Daemon, caller: Caller, request: ask.ToolsPrune) -> out.ToolsPruned:
+async def prune(daemon: Daemon, caller: Caller, request: ask.ToolsPrune) -> told.ToolsPruned:
     """Take ids that nobody offers off every list.
 
     Raises: Invalid -- a named id is offered, or stands on no list.
@@ -286,7 +287,7 @@ async def prune(daemon: Daemon, caller: Caller, request: ask.ToolsPrune) -> out.
     return await daemon.engine.run(reconcile.prune_by_hand, tuple(sorted(wanted)), caller=caller)
 
 
-def explain_tools(daemon: Daemon, request: ask.ToolsExplain) -> out.Explanation:
+def explain_tools(daemon: Daemon, request: ask.ToolsExplain) -> told.Explanation:
     """Tell what every tool would meet for every agent."""
 
     def infrastructure(agent: Agent) -> frozenset[str]:
@@ -306,3 +307,35 @@ def offered(daemon: Daemon, request: ask.ToolsList) -> out.Tools:
             raise NotFound(f"There is no session {request.session_id!r}.", id=request.session_id, noun="session")
         tools = tuple(tool for tool in tools if any(is_offered(state, head, one) for one in tool.provider_ids))
     return out.Tools(tools=tools, generation=catalog.generation, sources=daemon.sources.shown())
+
+
+def list_plugins(daemon: Daemon, request: ask.Nothing) -> told.PluginsReply:
+    """List the plugins as they stood at the last start, or at the last change."""
+    return told.PluginsReply(plugins=daemon.plugins.states)
+
+
+async def enable_plugin(daemon: Daemon, caller: Caller, request: ask.PluginsOf) -> told.PluginChanged:
+    """Import a plugin and use it; its sources are asked in the background."""
+    state = await daemon.plugins.enable(request.name)
+    for name, registered in list(daemon.providers.by_name.items()):
+        if registered.plugin == request.name:
+            daemon.sources.provider_came(name)
+    daemon.sources.backend_came()
+    return await daemon.engine.run(audit.plugin_status, state, caller=caller)
+
+
+async def disable_plugin(daemon: Daemon, caller: Caller, request: ask.PluginsOf) -> told.PluginChanged:
+    """Use a plugin no more; what it alone offered is taken off every list."""
+    state = await daemon.plugins.disable(request.name)
+    pruned = await daemon.sources.withdraw_plugin(request.name)
+    changed = await daemon.engine.run(audit.plugin_status, state, caller=caller)
+    return replace(changed, pruned=pruned)
+
+
+async def forget_plugin(daemon: Daemon, caller: Caller, request: ask.PluginsOf) -> told.PluginChanged:
+    """Remember nothing of a plugin; what it alone offered is taken off every list."""
+    state = await daemon.plugins.forget(request.name)
+    pruned = await daemon.sources.withdraw_plugin(request.name)
+    if state is None:
+        return told.PluginChanged(seq=daemon.engine.seq, pruned=pruned)
+    return replace(await daemon.engine.run(audit.plugin_status, state, caller=caller), pruned=pruned)

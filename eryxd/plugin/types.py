@@ -31,7 +31,9 @@ __all__ = [
     "Entry",
     "Gate",
     "Model",
+    "Observer",
     "PermissionKind",
+    "PluginContext",
     "ProcessResult",
     "Processes",
     "ProvidedTool",
@@ -264,4 +266,24 @@ class Backend(Protocol):
         """Run the turn to its end.
 
         Raises: BackendFailed -- with a sentence for the person.  Cancelling the task must end everything it started.
+        """
+
+
+class PluginContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a hook is told.  `settings` is of the type that `eryxd_settings` returned, None where there is none.
+
+    `state_dir` is eryx's own folder; a plugin keeps what it must in a folder of its name there.
+    """
+
+    settings: Any
+    state_dir: str
+
+
+class Observer(Protocol):
+    """Sees what happens."""
+
+    def saw(self, event: Mapping[str, Any]) -> None:
+        """Take one journalled event, in its wire form; a copy, so nothing that is done to it matters.
+
+        Called in a thread of its own, one event after the other.  Who is slow misses the oldest.
         """

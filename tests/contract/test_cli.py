@@ -108,7 +108,6 @@ def imported(daemon: FakeDaemon, *words: str) -> tuple[int, list[str]]:
         ["call", "daemon.status"],
         ["--help"],
         ["runs", "--help"],
-        ["no-such-word"],
     ],
 )
 def test_no_client_command_imports_what_is_slow(daemon: FakeDaemon, words: list[str]) -> None:

@@ -18,7 +18,9 @@ from eryxd.api.describe import describe
 from eryxd.cli.tree import ALIASES, WORDS, load
 from eryxd.daemon import guard, store
 from eryxd.daemon.rows import COLUMNS
+from eryxd.daemon.secret_file import SECRETS_FILE
 from eryxd.domain.policy import CORE_INFRASTRUCTURE
+from eryxd.plugin.installed import PLUGINS_FILE
 from eryxd.plugin.types import Gate
 from tests.documents import DOCUMENTS, ROOT, anchors, blocks, eryx_commands, links, shown, spans
 
@@ -62,10 +64,10 @@ def vocabulary() -> frozenset[str]:
     described = msgspec.to_builtins(describe())
     rows = [*described["methods"], *described["events"], *described["errors"]]
     named = {str(row[key]) for row in rows for key in ("name", "type", "topic", "code", "access") if key in row}
-    sections = msgspec.structs.fields(settings.Settings)
+    sections = [one for one in msgspec.structs.fields(settings.Settings) if isinstance(one.type, type)]
     options = {f"{one.name}.{field.name}" for one in sections for field in msgspec.structs.fields(one.type)}
     tables = {columns.table for columns in COLUMNS.values()} | {"message_text", "journal"}
-    files = {store.STORE_FILE, store.MARKER_FILE}
+    files = {store.STORE_FILE, store.MARKER_FILE, SECRETS_FILE, PLUGINS_FILE}
     gate = {f"gate.{name}" for name in vars(Gate)}
     own = {*guard.REASONS, *CORE_INFRASTRUCTURE}
     return frozenset(named | names_in(described["definitions"]) | options | tables | files | gate | own)

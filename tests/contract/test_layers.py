@@ -36,7 +36,9 @@ WORLD: Final = (
 """Clocks, ids, files, sockets, loops.  What a rule needs of them it is given as an argument."""
 
 FOR_CLIENT: Final = ("eryxd", "eryxd.paths", "eryxd.api.errors", "eryxd.domain.errors", "eryxd.client")
-FOR_CLI: Final = (*FOR_CLIENT, "eryxd.cli", "eryxd.toml")
+FOR_PLUGIN_GROUPS: Final = ("eryxd.plugin.installed",)
+"""What finds plugins, without importing any."""
+FOR_CLI: Final = (*FOR_CLIENT, "eryxd.cli", "eryxd.toml", "eryxd.trust", "eryxd.domain.plugins", *FOR_PLUGIN_GROUPS)
 HEAVY: Final = ("msgspec", "asyncio", "pluggy", "rich", "pydantic", "watchfiles", "uvloop", "importlib.metadata")
 """What no client command may load: each costs more than the command itself."""
 

@@ -18,8 +18,8 @@ from eryxd.settings import (
     SessionsSection,
     Settings,
     load,
-    require_trusted,
 )
+from eryxd.trust import require_trusted
 from tests.requirements import requirement
 
 FULL = """\
