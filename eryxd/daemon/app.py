@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from eryxd import __version__, paths, settings as configuration
+from eryxd.api.tool_replies import PluginState
 from eryxd.backends.replay import Replay
 from eryxd.core import audit, recovery
 from eryxd.core.change import Effect
@@ -160,6 +161,11 @@ async def start(settings: Settings, children: Children) -> Daemon:
         daemon.observers.saw(events)
 
     daemon.engine.listen(Listener(publish, carry_out, daemon.runs.failed, daemon.runs.recovered))
+
+    def announce(plugin: PluginState) -> None:
+        daemon.engine.execute(audit.plugin_status, plugin, lambda _reply, _error: None)
+
+    daemon.plugins.announce = announce
     await daemon.plugins.load()
     await daemon.sources.start()
     # What was loaded stays; the collector need not look at it again.

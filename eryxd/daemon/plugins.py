@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,6 +54,8 @@ class Plugins:
         self._states: dict[str, PluginState] = {}
         self._changing = asyncio.Lock()
         self._warnings: list[str] = []
+        self.announce: Callable[[PluginState], None] = lambda _: None
+        """Told of a plugin whose standing changed by itself."""
 
     @property
     def states(self) -> tuple[PluginState, ...]:
@@ -111,11 +113,15 @@ class Plugins:
         for backend in loaded.backends:
             self._backends.add(backend)
         for observer in loaded.observers:
-            self._observers.add(found.name, observer, lambda why: self._refuse(found, PluginStatus.FAULTED, why))
+            self._observers.add(found.name, observer, lambda why: self._faulted(found, why))
         choice = choices.get(found.name)
         changed = choice is not None and choice.version != found.version
         note = f"it was enabled at version {choice.version or 'unknown'}" if choice is not None and changed else ""
         self._put(found, PluginStatus.ENABLED, problem=note, provides=loaded.words())
+
+    def _faulted(self, found: Found, why: str) -> None:
+        self._refuse(found, PluginStatus.FAULTED, why)
+        self.announce(self._states[found.name])
 
     def _clash(self, providers: Iterable[Any], backends: Iterable[Any]) -> str:
         for one in providers:
