@@ -22,12 +22,11 @@ from msgspec import UNSET, UnsetType
 from bench.records import AUTOMATIC, NOON
 from eryxd import paths
 from eryxd.backends.tools import available_tools
-from eryxd.core import recovery
-from eryxd.daemon import app, single
+from eryxd.daemon import single
+from eryxd.daemon.begin import begin, end
 from eryxd.daemon.children import Children
-from eryxd.daemon.daemon import Daemon
+from eryxd.daemon.daemon import Daemon, Folders
 from eryxd.daemon.dispatch import Dispatcher
-from eryxd.daemon.engine import Listener
 from eryxd.daemon.server import Limits, Server
 from eryxd.domain.approval import Permission, PermissionKind
 from eryxd.domain.ids import BackendName, CallId, ProviderId, ToolId
@@ -102,12 +101,9 @@ async def _orders() -> AsyncIterator[dict[str, Any]]:
 
 async def started(state: Path, settings: Settings, children: Children, backend: Backend) -> Daemon:
     """Return a daemon that has begun as `eryxd` does, with one backend of ours instead of its own."""
-    scratch = state / "scratch"
-    daemon = Daemon(state, (), scratch, settings, [backend], children)
-    await daemon.engine.run(recovery.recover, str(scratch))
-    runs = daemon.runs
-    daemon.engine.listen(Listener(daemon.bus.publish, runs.effects, runs.failed, runs.recovered))
-    await daemon.backends.refresh()
+    folders = Folders(config=state / "config", state=state, scratch=state / "scratch")
+    daemon = Daemon(folders, settings, [backend], children)
+    await begin(daemon)
     gc.collect()
     gc.freeze()
     return daemon
@@ -127,7 +123,7 @@ async def main() -> None:
     await server.start()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, daemon.request_stop)
     await daemon.stopping.wait()
-    await app.stop(daemon)
+    await end(daemon)
     await server.stop()
     await dispatcher.close()
     await asyncio.to_thread(children.close)

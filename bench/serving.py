@@ -119,6 +119,6 @@ BENCHES: Final = (
         one_core=True,
     ),
     Bench("connect", "connect, be identified, ping", "connect, echo", 4.0, 15, _connections, one_core=True),
-    Bench("start", "empty start to first reply", "echo of asyncio", 2.5, 11, lambda at: _starts(at, Child.wait_ready)),
+    Bench("start", "empty start to first reply", "echo of asyncio", 3.2, 11, lambda at: _starts(at, Child.wait_ready)),
     Bench("rss", "resident after an empty start", "echo of asyncio", 1.6, 5, lambda at: _starts(at, _resident), "B"),
 )

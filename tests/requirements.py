@@ -181,6 +181,8 @@ RULES: Final[dict[str, str]] = {
     "PLG-5": "an observer sees a copy, delays nobody, and is faulted when it keeps failing",
     "PLG-6": "a command group is looked up by its plugin's name only; one that breaks is one line",
     "PLG-7": "what is gone keeps its tools until it is disabled or forgotten, which withdraws them",
+    "PLG-8": "the walkthrough of the documents runs as written, as an installed distribution",
+    "PLG-9": "what authors test with is a real daemon, and its checks notice what is broken",
     "PRN-2": "only an answer under a new fingerprint or a person takes ids off lists",
     "PRN-3": "a withdrawal prunes what nobody else offers, at once",
     "PRN-5": "every pruned id leaves a trace",

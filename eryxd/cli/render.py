@@ -183,6 +183,13 @@ def _agent(agent: Record, look: Look) -> Iterator[str]:
         yield from block(agent["instructions"], look)
 
 
+def tooling(reply: Record, look: Look) -> list[str]:
+    """Show which entries a session is offered."""
+    chosen = reply["session"].get("tooling", {})
+    names = [f"{visible(provider)}:{visible(id)}" for provider in sorted(chosen) for id in chosen[provider]]
+    return names or ["No entry is selected.  Choose with: eryx sessions tooling SESSION --with ENTRY"]
+
+
 def messages(reply: Record, look: Look) -> list[str]:
     """Show a transcript."""
     lines: list[str] = []

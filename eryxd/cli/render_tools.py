@@ -172,7 +172,7 @@ def deleted(reply: Record, look: Look = PLAIN) -> list[str]:
 
 def _pruned_with(reply: Record) -> list[str]:
     names = ", ".join(visible(tool) for tool in reply.get("pruned", ()))
-    return [f"taken off every list, because nobody else offers it: {names}"] if names else []
+    return [f"nobody else offers, so off every list: {names}"] if names else []
 
 
 def checked(reply: Record, look: Look = PLAIN) -> list[str]:

@@ -31,6 +31,9 @@ def run(
     plan: Annotated[
         str | None, typer.Option(help="Play this plan (TOML) instead of asking a model.", metavar="FILE")
     ] = None,
+    with_: Annotated[
+        list[str] | None, typer.Option("--with", help="Offer a new session these entries.", metavar="ENTRY,...")
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Start the run and leave it alone.")] = False,
     as_json: kit.AsJson = False,
 ) -> None:
@@ -40,9 +43,9 @@ def run(
     The first Ctrl-C leaves the run alone, a second one within 2 seconds cancels it.  Exit status: 0 completed,
     1 failed, 130 cancelled or left.
     """
-    where = (pattern, project, scratch or None)
+    where = (pattern, project, scratch or None, with_)
     if session and any(where):
-        raise Problem("--session goes on where it is: leave out --pattern, --project and --scratch.")
+        raise Problem("--session goes on where it is: leave out --pattern, --project, --scratch and --with.")
     if project and scratch:
         raise Problem("Give only one of --project, --scratch.")
     text, played = _text(message), _plan(plan)
@@ -51,7 +54,8 @@ def run(
             session_id = refs.session_id(client, session)
             started = _send(client, session_id, text, played)
         else:
-            session_id = _new_session(client, pattern, None if scratch else project or home_of(os.getcwd()))
+            folder = None if scratch else project or home_of(os.getcwd())
+            session_id = _new_session(client, pattern, folder, with_ or [])
             started = _send_first(client, session_id, text, played)
         if detach:
             kit.emit(started, as_json, _started)
@@ -96,13 +100,25 @@ def home_of(folder: str) -> str:
     return start
 
 
-def _new_session(client: Client, pattern: str | None, project: str | None) -> str:
+def _new_session(client: Client, pattern: str | None, project: str | None, entries: list[str]) -> str:
     reply = client.call(
         "sessions.create",
         pattern_id=refs.pattern_id(client, pattern or DEFAULT_PATTERN),
         project_id=project_of(client, project) if project else None,
     )
-    return str(reply["session"]["id"])
+    session_id = str(reply["session"]["id"])
+    if entries:
+        from eryxd.cli.tooling import select
+
+        try:
+            select(client, session_id, entries)
+        except (Problem, RemoteError):
+            client.call("sessions.delete", session_id=session_id)
+            raise
+        return session_id
+    for warning in reply.get("warnings", ()):
+        print(f"{visible(warning)}  (choose with --with)", file=sys.stderr)
+    return session_id
 
 
 def _send(client: Client, session_id: str, text: str, plan: str | None) -> Reply:

@@ -84,6 +84,28 @@ def create(
         _emit_one(client, reply, as_json)
 
 
+@app.command("tooling")
+def tooling(
+    session: Session,
+    with_: Annotated[
+        list[str] | None, typer.Option("--with", help="Offer exactly these entries.", metavar="ENTRY,...")
+    ] = None,
+    none: Annotated[bool, typer.Option("--none", help="Offer no entry.")] = False,
+    as_json: kit.AsJson = False,
+) -> None:
+    """Show or change which entries of providers the session is offered."""
+    chosen = kit.choice(**{"with": with_, "none": none})
+    with kit.client() as client:
+        session_id = refs.session_id(client, session)
+        if chosen:
+            from eryxd.cli.tooling import select
+
+            reply = select(client, session_id, with_ or [])
+        else:
+            reply = client.call("sessions.get", session_id=session_id)
+    kit.emit(reply, as_json, render.tooling)
+
+
 @app.command("approvals")
 def approvals(
     session: Session,

@@ -114,6 +114,7 @@ class Context(NamedTuple):
     default_policy: ApprovalPolicy
     own_folders: tuple[str, ...]
     sources: Mapping[SourceId, SourceState] = {}
+    select_all: bool = False
 
 
 class Tx:

@@ -39,7 +39,7 @@ SCRATCHPAD_OVERRIDE: Final = (
 
 
 def create(tx: Tx, request: ask.SessionsCreate) -> out.SessionChanged:
-    """Create a session; nothing of the workspace's tooling is selected."""
+    """Create a session; of the entries that it can see all or none are selected, as the settings say (SES-1)."""
     project = tx.need(Project, SCRATCHPAD if request.project_id is UNSET else request.project_id, "project")
     pattern = tx.need(Pattern, request.pattern_id, "pattern")
     head = SessionHead(
@@ -51,9 +51,22 @@ def create(tx: Tx, request: ask.SessionsCreate) -> out.SessionChanged:
         status=SessionStatus.IDLE,
         created_at=tx.now,
         updated_at=tx.now,
+        tooling=_everything(tx, project) if tx.context.select_all else {},
     )
     tx.put(head)
-    return changed(tx, head)
+    left = {} if tx.context.select_all else _everything(tx, project)
+    names = ", ".join(f"{provider}:{id}" for provider in sorted(left) for id in left[provider])
+    warnings = (f"not selected: {names}",) if names else ()
+    return replace(changed(tx, head), warnings=warnings)
+
+
+def _everything(tx: Tx, project: Project) -> dict[str, tuple[str, ...]]:
+    """Return every entry that a session of a project can see."""
+    found: dict[str, tuple[str, ...]] = {}
+    for entry in sorted(tx.all(ProviderEntry), key=lambda entry: (entry.provider, entry.id)):
+        if entry.project_id in (UNSET, project.id):
+            found[entry.provider] = (*found.get(entry.provider, ()), entry.id)
+    return found
 
 
 def duplicate(tx: Tx, request: ask.SessionsGet) -> out.SessionChanged:

@@ -12,25 +12,22 @@ import os
 import signal
 import sqlite3
 import sys
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 from eryxd import __version__, paths, settings as configuration
-from eryxd.api.tool_replies import PluginState
 from eryxd.backends.replay import Replay
-from eryxd.core import audit, recovery
-from eryxd.core.change import Effect
 from eryxd.daemon import clock, single
+from eryxd.daemon.begin import begin, end
 from eryxd.daemon.children import Children, become_subreaper, clean_leftovers
-from eryxd.daemon.daemon import Daemon
+from eryxd.daemon.daemon import Daemon, Folders
 from eryxd.daemon.dispatch import Dispatcher
-from eryxd.daemon.engine import Announced, Listener
 from eryxd.daemon.marks import is_marked
 from eryxd.daemon.restore import restore
 from eryxd.daemon.server import Limits, Server
 from eryxd.domain.errors import EryxError, Invalid, StoreUnavailable
+from eryxd.plugin.types import Backend
 from eryxd.settings import Settings
 
 log = logging.getLogger("eryxd")
@@ -107,7 +104,11 @@ def _serve() -> int:
 async def _run(settings: Settings, children: Children) -> None:
     # Blocking work of all sessions shares these threads: a few slow searches must not hold up everybody's questions.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(WORKERS, "eryxd-work"))
-    daemon = await start(settings, children)
+    backends: list[Backend] = [Replay(Path(paths.plans_dir()), clock.now)]
+    daemon = Daemon(folders(), settings, backends, children)
+    await begin(daemon)
+    # What was loaded stays; the collector need not look at it again.
+    gc.freeze()
     runtime = Path(paths.runtime_dir())
     single.prepare_runtime(runtime)
     dispatcher = Dispatcher(daemon)
@@ -124,12 +125,23 @@ async def _run(settings: Settings, children: Children) -> None:
     finally:
         log.info("stopping")
         chores.cancel()
-        await stop(daemon)
+        await end(daemon)
         await server.stop()
         await dispatcher.close()
         await asyncio.to_thread(children.close)
         await daemon.close()
         _remove_socket(runtime)
+
+
+def folders() -> Folders:
+    """Return where this user's eryx keeps its files."""
+    own = (paths.config_dir(), paths.state_dir(), paths.runtime_dir())
+    return Folders(
+        config=Path(paths.config_dir()),
+        state=Path(paths.state_dir()),
+        scratch=Path(paths.scratch_dir()),
+        own=tuple(os.path.realpath(folder) for folder in own),
+    )
 
 
 def _remove_socket(runtime: Path) -> None:
@@ -138,65 +150,6 @@ def _remove_socket(runtime: Path) -> None:
         single.remove_socket(runtime)
     except OSError as error:
         log.warning("the socket stays where it is: %s", error)
-
-
-async def start(settings: Settings, children: Children) -> Daemon:
-    """Open the store, put in order what a start finds unfinished, and ask the backends what they can do.
-
-    Raises: StoreUnavailable -- the store is not fit, or the disk refuses the recovery.
-    """
-    state, scratch = Path(paths.state_dir()), Path(paths.scratch_dir())
-    own = (paths.config_dir(), paths.state_dir(), paths.runtime_dir())
-    folders = tuple(os.path.realpath(folder) for folder in own)
-    replay = Replay(Path(paths.plans_dir()), clock.now)
-    daemon = Daemon(state, folders, scratch, settings, [replay], children)
-    await _recover(daemon, scratch)
-
-    def carry_out(effects: list[Effect]) -> None:
-        daemon.runs.effects(effects)
-        daemon.sources.effects(effects)
-
-    def publish(events: Sequence[Announced]) -> None:
-        daemon.bus.publish(events)
-        daemon.observers.saw(events)
-
-    daemon.engine.listen(Listener(publish, carry_out, daemon.runs.failed, daemon.runs.recovered))
-
-    def announce(plugin: PluginState) -> None:
-        daemon.engine.execute(audit.plugin_status, plugin, lambda _reply, _error: None)
-
-    daemon.plugins.announce = announce
-    await daemon.plugins.load()
-    await daemon.sources.start()
-    # What was loaded stays; the collector need not look at it again.
-    gc.freeze()
-    return daemon
-
-
-async def _recover(daemon: Daemon, scratch: Path) -> None:
-    try:
-        interrupted = await daemon.engine.run(recovery.recover, str(scratch))
-        await daemon.engine.on_writer(lambda store: store.mark_clean(False))
-    except (StoreUnavailable, sqlite3.Error, OSError) as error:
-        why = error.data.get("why", error.message) if isinstance(error, StoreUnavailable) else error
-        raise StoreUnavailable(
-            f"The store {daemon.store_path} cannot be written: {why}. It was left as it is."
-            " Make room on its disk, or make the disk writable, and start eryxd again.",
-            path=str(daemon.store_path),
-        ) from error
-    if interrupted:
-        log.warning("%d running sessions were interrupted by the last stop", interrupted)
-
-
-async def stop(daemon: Daemon) -> None:
-    """Tell everybody, then interrupt and settle every run."""
-    try:
-        await daemon.engine.run(audit.stopping, None)
-    except EryxError as error:
-        log.warning("the stop could not be journalled: %s", error.code)
-    await daemon.sources.close()
-    daemon.observers.close()
-    await daemon.runs.stop_all()
 
 
 async def _chores(daemon: Daemon, settings: Settings) -> None:

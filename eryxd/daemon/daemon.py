@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import UNSET, UnsetType
 
@@ -39,14 +39,21 @@ GUARD_OFF: Final = "guard.no_new_privs is off in config.toml: an agent's shell c
 """Said in `eryx status` for as long as it is so."""
 
 
+class Folders(NamedTuple):
+    """Where a daemon keeps its files.  `own` are the real paths of all of them, which no project may touch."""
+
+    config: Path
+    state: Path
+    scratch: Path
+    own: tuple[str, ...] = ()
+
+
 class Daemon:
     """Everything that a call may need."""
 
     def __init__(
         self,
-        state_dir: Path,
-        own_folders: tuple[str, ...],
-        scratch_dir: Path,
+        folders: Folders,
         settings: Settings,
         backends: list[Backend],
         children: Children,
@@ -56,14 +63,14 @@ class Daemon:
         Raises: StoreUnavailable -- the store is not fit to be used.
         """
         self.settings = settings
-        self.scratch_dir = scratch_dir
+        self.scratch_dir = folders.scratch
         self.started_at = clock.now()
         self.warnings: list[str] = [] if settings.guard.no_new_privs else [GUARD_OFF]
         self.refusals: deque[Refusal] = deque(maxlen=REFUSALS_SHOWN)
         self.stopping = asyncio.Event()
         self.backends = Backends(backends)
-        self._own_folders = own_folders
-        store = Store(state_dir)
+        self._own_folders = folders.own
+        store = Store(folders.state)
         self.store_path = store.path
         self.epoch = store.epoch
         """Changes when a store is restored; clients that see another one start over."""
@@ -73,12 +80,12 @@ class Daemon:
         self.engine = Engine(store, self._reader.get, self._context)
         self.history = History(store.path)
         self.bus = Bus()
-        self.secrets = SecretFile(state_dir)
+        self.secrets = SecretFile(folders.state)
         self.providers = Providers(self.engine.committed, self.secrets, children)
         self.sources = Sources(self.engine, self.backends, self.providers)
         self.observers = Observers(asyncio.get_running_loop().call_soon_threadsafe)
-        folders = (own_folders[0], str(state_dir))
-        self.plugins = Plugins(folders, settings.plugins, self.providers, self.backends, self.observers)
+        places = (str(folders.config), str(folders.state))
+        self.plugins = Plugins(places, settings.plugins, self.providers, self.backends, self.observers)
         self.runs = Runs(self.engine, self.bus, self.history, self.backends.by_name, children, self.providers)
 
     @property
@@ -99,6 +106,7 @@ class Daemon:
             default_policy=ASK_POLICY if self.settings.approvals.default == "ask" else NO_CHECKPOINTS,
             own_folders=self._own_folders,
             sources=self.sources.states,
+            select_all=self.settings.sessions.tooling == "all",
         )
 
     def shown_settings(self) -> dict[str, str]:

@@ -54,6 +54,8 @@ class Plugins:
         self._states: dict[str, PluginState] = {}
         self._changing = asyncio.Lock()
         self._warnings: list[str] = []
+        self.discover: Callable[[], dict[str, Found]] = discover
+        """Finds what is installed; a test has its own."""
         self.announce: Callable[[PluginState], None] = lambda _: None
         """Told of a plugin whose standing changed by itself."""
 
@@ -65,7 +67,7 @@ class Plugins:
     async def load(self) -> None:
         """Load everything that is enabled."""
         async with self._changing:
-            found = await asyncio.to_thread(discover)
+            found = await asyncio.to_thread(self.discover)
             choices = await self._choices()
             for one in found.values():
                 await self._stand(one, choices)
@@ -190,7 +192,7 @@ class Plugins:
         Raises: NotFound; Invalid -- what was decided cannot be read or written.
         """
         async with self._changing:
-            found = (await asyncio.to_thread(discover)).get(name)
+            found = (await asyncio.to_thread(self.discover)).get(name)
             if found is None:
                 raise self._unknown(name)
             await self._decide(name, Choice(True, found.distribution, found.version))
@@ -235,7 +237,7 @@ class Plugins:
             await self._decide(name, None)
             self._drop(name)
             self._states.pop(name, None)
-            found = (await asyncio.to_thread(discover)).get(name)
+            found = (await asyncio.to_thread(self.discover)).get(name)
             if found is not None:
                 await self._stand(found, {})
             await asyncio.to_thread(self._write_commands)

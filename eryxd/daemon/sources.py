@@ -179,7 +179,7 @@ class Sources:
         asked = await self._prepare(source)
         if asked is not None:
             await self._ask(source, asked, is_new=True)
-        return self.states[source]
+        return self.by_status()[source]
 
     async def _prepare(self, source: SourceId) -> Asked | None:
         self._note(source, SourceStatus.PENDING, "it is being asked")
@@ -271,6 +271,11 @@ class Sources:
                     await self._moved.wait()
         except TimeoutError:
             log.info("a list is validated before all sources have answered")
+
+    async def idle(self) -> None:
+        """Wait until nothing is asked or swept any more."""
+        while tasks := [*self._tasks, *self._asking.values()]:
+            await asyncio.wait(tasks)
 
     def _is_pending(self) -> bool:
         return any(state.status is SourceStatus.PENDING for state in self.states.values())

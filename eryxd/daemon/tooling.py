@@ -16,14 +16,15 @@ from eryxd.core.state import State
 from eryxd.daemon.daemon import Caller, Daemon
 from eryxd.daemon.offered import is_offered
 from eryxd.daemon.provided import Registered
+from eryxd.daemon.reads import need
 from eryxd.domain.catalog import Pruned, SourceId
 from eryxd.domain.errors import Invalid, NotFound
 from eryxd.domain.ids import ProviderId, Timestamp, ToolId
 from eryxd.domain.pattern import Agent, Pattern
 from eryxd.domain.policy import CORE_INFRASTRUCTURE
 from eryxd.domain.providers import ENTRY_ID, ProviderEntry
-from eryxd.domain.session import ListOwner, SessionHead
-from eryxd.domain.tools import ToolDefinition
+from eryxd.domain.session import ListOwner, Project, SessionHead
+from eryxd.domain.tools import ToolDefinition, without_nil
 from eryxd.plugin.types import Entry
 from eryxd.wire.peer import check_free_form
 
@@ -64,6 +65,7 @@ def list_providers(daemon: Daemon, request: ask.ProvidersList) -> told.Providers
         daemon.providers.need(request.provider)
     shown = [one for one in _entries(daemon) if request.provider in (UNSET, one.provider)]
     if request.project_id is not UNSET:
+        need(daemon, Project, request.project_id, "project")
         shown = [one for one in shown if one.project_id in (UNSET, request.project_id)]
     infos = [_info(name, one) for name, one in sorted(daemon.providers.by_name.items())]
     return told.ProvidersReply(
@@ -85,7 +87,7 @@ def _info(name: str, registered: Registered) -> told.ProviderView:
         label=descriptor.label,
         kind=descriptor.kind,
         plugin=registered.plugin,
-        record_schema=UNSET if record is None else msgspec.json.schema(record),
+        record_schema=UNSET if record is None else without_nil(msgspec.json.schema(record)),
     )
 
 

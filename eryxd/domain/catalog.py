@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from eryxd.domain.ids import BackendName, ProviderId, Record, Timestamp, ToolId
 from eryxd.domain.policy import prune_names
-from eryxd.domain.tools import Catalog, ProvidedTool, RuntimeTool, ToolDefinition, ToolKind, merge
+from eryxd.domain.tools import Catalog, ProvidedTool, RuntimeTool, ToolDefinition, ToolKind, merge, without_nil
 
 SourceId = NewType("SourceId", str)
 """`backend:<name>`, `<provider>:<entry id>`, or a provider's name where it has no entries."""
@@ -82,8 +82,12 @@ def runtime_tools(reported: Iterable[RuntimeTool]) -> tuple[ProvidedTool, ...]:
     for tool in reported:
         name = ToolId(tool.id.strip())
         if name:
-            found.setdefault(name, ProvidedTool(**{**structs.asdict(tool), "id": name}))
+            found.setdefault(name, _tidy(ProvidedTool(**{**structs.asdict(tool), "id": name})))
     return tuple(found.values())
+
+
+def _tidy(tool: ProvidedTool) -> ProvidedTool:
+    return tool if tool.input_schema is UNSET else replace(tool, input_schema=without_nil(tool.input_schema))
 
 
 class Generation(Record, frozen=True, kw_only=True):
@@ -147,7 +151,7 @@ def taken(tools: Iterable[ProvidedTool]) -> tuple[tuple[ProvidedTool, ...], tupl
         if why:
             bad.append(Quarantined(name=tool.id[:MAX_NAME], why=why))
         else:
-            good.setdefault(tool.id, tool)
+            good.setdefault(tool.id, _tidy(tool))
     return tuple(good.values()), tuple(bad)
 
 

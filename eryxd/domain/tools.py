@@ -35,6 +35,15 @@ class RuntimeTool(Record, frozen=True, kw_only=True):
     input_schema: dict[str, Any] | UnsetType = UNSET
 
 
+def without_nil(value: Any) -> Any:
+    """Return a JSON value without its nulls: replies hold none, and a schema's `default: null` says nothing."""
+    if isinstance(value, dict):
+        return {key: without_nil(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, list | tuple):
+        return [without_nil(inner) for inner in value if inner is not None]
+    return value
+
+
 class ToolAnnotations(Record, frozen=True, kw_only=True):
     """What a provider says of a tool's effects.  Hints to a person; nothing is ever decided on them."""
 

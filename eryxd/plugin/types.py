@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from eryxd.domain.approval import Permission, PermissionKind
 from eryxd.domain.capabilities import BackendDescriptor, Capabilities, Connection, ConnectionState, Model
+from eryxd.domain.errors import BackendFailed, ProviderFailed
 from eryxd.domain.ids import CallId, ProviderId, Record, RunId, SessionId, ToolId
 from eryxd.domain.policy import EffectivePolicy
 from eryxd.domain.session import Message, RunAgent
@@ -23,6 +24,7 @@ __all__ = [
     "Answer",
     "Backend",
     "BackendDescriptor",
+    "BackendFailed",
     "Capabilities",
     "Connection",
     "ConnectionState",
@@ -39,12 +41,15 @@ __all__ = [
     "ProvidedTool",
     "ProviderCall",
     "ProviderDescriptor",
+    "ProviderFailed",
+    "Record",
     "RuntimeTool",
     "Secret",
     "SessionTool",
     "SessionTools",
     "ToolAnnotations",
     "ToolCall",
+    "ToolId",
     "ToolKind",
     "ToolOutcome",
     "ToolProvider",

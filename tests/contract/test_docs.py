@@ -36,10 +36,14 @@ FOREIGN: Final = frozenset(
         *("no_new_privs", "secure_delete", "preexec_fn"),
         *("systemd-run", "send-keys"),
         *("retry_ms", "same_decision"),
+        *("eryx-make",),
         *("eryxd-mcp", "eryxd-lsp", "eryxd-copilot", "untrusted_socket", "not_running", "no_answer"),
     }
 )
 """Names of Linux, SQLite and Python, of what `data` of an error holds, and of distributions."""
+
+WRITTEN: Final = frozenset({"make"})
+"""Command groups of plugins that a page writes."""
 
 _DOTTED: Final = re.compile(r"[a-z]+\.[a-z_]+")
 _KEBAB: Final = re.compile(r"[a-z]+(?:-[a-z]+)+")
@@ -139,6 +143,8 @@ def problems(words: list[str]) -> list[str]:
         return []
     first, *rest = words
     name = ALIASES.get(first, first)
+    if name in WRITTEN:
+        return []
     if name not in WORDS:
         return [f"there is no command {first!r}"]
     command = load(name)

@@ -46,6 +46,7 @@ _FORMS: Final = (
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), r"\d{4}-\d\d-\d\dT[\d:.]+Z"),
     (re.compile(r"pid \d+"), r"pid\s\d+"),
     (re.compile(r"Process \d+"), r"Process\s\d+"),
+    (re.compile(r"\d+\.\d\ds"), r"\d+\.\d\ds"),
     (re.compile(r"\d+ bytes"), r"\d+\sbytes"),
     (re.compile(r"(?<![\w.~])/[\w.~/-]+"), ""),
     # Where a line is cut moves with the width of a number in it.
@@ -183,12 +184,14 @@ class Terminal:
 class Console:
     """A folder, and a person who types there what a page says."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, scripts: Path = Path(sys.executable).parent) -> None:
+        """`scripts` is where `eryx` and Python are."""
         self._folder = folder
         self._names = Names()
         self._left: list[Terminal] = []
         self._environ = {
-            "PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}",
+            **{name: value for name, value in os.environ.items() if name.startswith("PIP_")},
+            "PATH": f"{scripts}:{os.environ['PATH']}",
             "HOME": str(folder),
             "PWD": str(folder),
             "ERYX_HOME": str(folder / "eryx"),
@@ -203,7 +206,9 @@ class Console:
         count = 0
         for block in blocks(page):
             if block.title:
-                (self._folder / block.title).write_text(block.text)
+                file = self._folder / block.title
+                file.parent.mkdir(exist_ok=True)
+                file.write_text(block.text)
             for step in steps(block) if block.language == "console" else ():
                 self._do(step, page)
                 count += 1

@@ -1,9 +1,11 @@
 """Plugins as installed distributions: a module and its metadata in a folder on the path."""
 
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from tests.e2e.daemon_process import ROOT
+from tests.e2e.daemon_process import ROOT, DaemonProcess
 
 GOOD = """
 from eryxd.plugin import hookimpl
@@ -46,6 +48,19 @@ def eryxd_tool_providers():
 def good(name: str, record: str = "None") -> str:
     """Return a plugin with one provider of that name."""
     return GOOD.replace("NAME", name).replace("RECORD", record)
+
+
+@contextmanager
+def provided(folder: Path) -> Iterator[DaemonProcess]:
+    """Start a daemon with a provider `say` that takes entries, and has one: `mine`, which offers `say_hello`."""
+    site = Site(folder / "site")
+    site.install("say", good("say", "Server"))
+    with DaemonProcess(folder, environ=site.environ) as daemon:
+        daemon.start()
+        client = daemon.client()
+        client.call("plugins.enable", name="say")
+        client.call("providers.save", provider="say", id="mine", record={"tools": ["say_hello"]})
+        yield daemon
 
 
 class Site:

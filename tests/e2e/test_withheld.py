@@ -5,8 +5,9 @@ own bytes and the log are searched.
 """
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any, Final
 
 import msgpack  # type: ignore[import-untyped]
@@ -14,6 +15,8 @@ import pytest
 
 from eryxd.api.access import Access
 from eryxd.api.methods import METHODS
+from tests.e2e.daemon_process import DaemonProcess
+from tests.e2e.distributions import provided
 from tests.e2e.stage import HOLD, Json, Stage, Watch, is_a
 from tests.requirements import requirement
 
@@ -68,6 +71,11 @@ class Held:
             "patterns.get": [{"pattern_id": pattern["id"]}],
             "patterns.validate": [{"pattern": draft}],
             "tools.list": [{}, session],
+            "tools.stale": [{}],
+            "tools.explain": [session],
+            "providers.list": [{}],
+            "providers.get": [{"provider": "say", "id": "mine"}],
+            "plugins.list": [{}],
             "sessions.list": [{}, {"archived": True}, {"project_id": self.stage.project_id}],
             "sessions.get": [session],
             "sessions.search": [{"query": word} for word in WORDS],
@@ -125,6 +133,13 @@ def tables(store: sqlite3.Connection) -> list[str]:
 def rows(store: sqlite3.Connection, table: str) -> bytes:
     """Return a table as bytes."""
     return repr(store.execute(f"SELECT * FROM {table}").fetchall()).encode()  # noqa: S608
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
+    """A daemon with a provider of tools."""
+    with provided(tmp_path) as running:
+        yield running
 
 
 @pytest.fixture
