@@ -50,6 +50,8 @@ _CARRIES: Final[Mapping[EventType, str]] = {
     EventType.PROJECT_REMOVED: "`project_id`",
     EventType.CATALOG_CHANGED: "`generation`",
     EventType.TOOLS_PRUNED: "`pruned`: which ids were taken off which list, and why",
+    EventType.CONFIG_RELOADED: "`reloaded`: how much the files define, and warnings",
+    EventType.CONFIG_REJECTED: "`rejected`: the problems; the last good files stand",
     EventType.PLUGIN_STATUS: "`plugin`: how it stands now",
     EventType.PROVIDER_SAVED: "`entry`, its secrets masked",
     EventType.PROVIDER_DELETED: "`entry` as it was",

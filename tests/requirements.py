@@ -174,6 +174,9 @@ RULES: Final[dict[str, str]] = {
     "CLI-22": "config.toml is taken whole, or refused with file, line and cure",
     "CAT-8": "an id that several offer is a warning where it is saved",
     "VAL-2": "while a source is silent, a list keeps what it holds, as a warning",
+    "FIL-2": "file over store over built-in, which come back; twice in files is neither",
+    "FIL-3": "the revision of what a file defines follows from its text",
+    "FIL-4": "files are taken over whole or not at all; what comes back has lost nothing",
     "PLG-1": "a plugin of others is new until enabled: listed, not imported; a decision is kept or enables nobody",
     "PLG-2": "a hostile plugin is named with distribution and cure, and costs nobody else anything",
     "PLG-3": "of two plugins of one name neither loads, and both are named",
@@ -193,6 +196,6 @@ LATER: Final = frozenset(
     {
         *("CAT-5", "CAT-6"),
         *("PRN-1",),
-        *("APR-12", "FIL-2", "FIL-3", "FIL-4"),
+        *("APR-12",),
     }
 )

@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import UNSET, UnsetType
 
 from eryxd.api.replies import Refusal, SessionView
-from eryxd.api.tool_replies import PluginState
+from eryxd.api.tool_replies import PluginState, Rejected, Reloaded
 from eryxd.domain.approval import Approval
 from eryxd.domain.catalog import SourceId
 from eryxd.domain.ids import MessageId, PatternId, ProjectId, Record, RunId, SessionId, Timestamp, ToolId
@@ -31,6 +31,7 @@ class Topic(StrEnum):
     PROJECTS = "projects"
     PROVIDERS = "providers"
     CATALOG = "catalog"
+    CONFIG = "config"
     DAEMON = "daemon"
 
 
@@ -50,6 +51,8 @@ class EventType(StrEnum):
     PROJECT_REMOVED = "project-removed"
     CATALOG_CHANGED = "catalog-changed"
     TOOLS_PRUNED = "tools-pruned"
+    CONFIG_RELOADED = "config-reloaded"
+    CONFIG_REJECTED = "config-rejected"
     PLUGIN_STATUS = "plugin-status"
     PROVIDER_SAVED = "provider-saved"
     PROVIDER_DELETED = "provider-deleted"
@@ -75,6 +78,8 @@ TOPIC: Final[dict[EventType, Topic]] = {
     EventType.PROJECT_REMOVED: Topic.PROJECTS,
     EventType.CATALOG_CHANGED: Topic.CATALOG,
     EventType.TOOLS_PRUNED: Topic.CATALOG,
+    EventType.CONFIG_RELOADED: Topic.CONFIG,
+    EventType.CONFIG_REJECTED: Topic.CONFIG,
     EventType.PLUGIN_STATUS: Topic.DAEMON,
     EventType.PROVIDER_SAVED: Topic.PROVIDERS,
     EventType.PROVIDER_DELETED: Topic.PROVIDERS,
@@ -136,5 +141,7 @@ class Event(Record, frozen=True, kw_only=True):
     pruned: PrunedTools | UnsetType = UNSET
     entry: ProviderEntry | UnsetType = UNSET
     plugin: PluginState | UnsetType = UNSET
+    reloaded: Reloaded | UnsetType = UNSET
+    rejected: Rejected | UnsetType = UNSET
     generation: int | UnsetType = UNSET
     delta: Delta | UnsetType = UNSET

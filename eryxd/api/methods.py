@@ -39,6 +39,7 @@ _TABLE: Final = (
     Method("api.describe", _OPEN, ask.Nothing, out.Description, "Describe every method, event and error."),
     Method("daemon.status", _READ, ask.Nothing, out.Status, "Show the daemon, its store and its backends."),
     Method("daemon.shutdown", _ADMIN, ask.DaemonShutdown, out.Ended, "Stop the daemon; running sessions end."),
+    Method("daemon.reload", _ADMIN, ask.Nothing, told.Reloaded, "Read config.toml and workspace.d again."),
     Method(
         "capabilities.describe",
         _READ,

@@ -137,3 +137,18 @@ class PluginChanged(Record, frozen=True, kw_only=True):
     seq: int
     plugin: PluginState | UnsetType = UNSET
     pruned: tuple[ToolId, ...] = ()
+
+
+class Reloaded(Record, frozen=True, kw_only=True):
+    """Files of the configuration were taken over.  `warnings` name what has no effect, with its file."""
+
+    seq: int
+    warnings: tuple[str, ...] = ()
+    patterns: int = 0
+    entries: int = 0
+
+
+class Rejected(Record, frozen=True, kw_only=True):
+    """Files of the configuration were not taken over; the last good ones stand."""
+
+    problems: tuple[str, ...]

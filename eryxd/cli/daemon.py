@@ -7,6 +7,7 @@ import typer
 from eryxd import paths
 from eryxd.cli import kit, process, render_status
 from eryxd.cli.kit import CLIENT_NAME, Reply, visible
+from eryxd.cli.text import plural
 
 app = kit.group("Start, stop and look at the daemon.")
 
@@ -51,6 +52,19 @@ def stop(
 def _stopped(before: Reply) -> str:
     ended = f"; {before['running']} running, {before['waiting']} waiting were ended" if before["running"] else ""
     return f"✓ the daemon stopped: pid {before['pid']}{ended}"
+
+
+@app.command("reload")
+def reload(as_json: kit.AsJson = False) -> None:
+    """Read config.toml and workspace.d again.  They are watched, so this only tells what is wrong."""
+    with kit.client() as client:
+        reply = client.call("daemon.reload")
+    kit.emit(reply, as_json, lambda found, _: [_taken_over(found)])
+
+
+def _taken_over(reply: kit.Reply) -> str:
+    entries = f"{reply['entries']} {'entry' if reply['entries'] == 1 else 'entries'}"
+    return f"taken over: {plural(reply['patterns'], 'pattern')} and {entries} of workspace.d"
 
 
 @app.command("status")

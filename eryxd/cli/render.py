@@ -161,12 +161,19 @@ def pattern(reply: Record, look: Look = PLAIN) -> list[str]:
                 "auto-approves",
                 ", ".join(visible(name) for name in policy.get("auto_approved_tool_names", ())) or "nothing",
             ),
+            ("from", origin(record)),
             ("revision", str(record["revision"]) + (" (built in)" if record.get("is_builtin") else "")),
         ),
     ]
     for agent in record["agents"]:
         lines += _agent(agent, look)
     return lines
+
+
+def origin(record: Record) -> str:
+    """Say from which file a record comes; nothing of one that was saved."""
+    place = record.get("origin")
+    return f"{visible(place['file'])}:{place['line']}" if place else ""
 
 
 def rule_text(rule: Record) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from eryxd.cli.render import facts
+from eryxd.cli.render import facts, origin
 from eryxd.cli.text import PLAIN, Look, cut, date, listed, plural, table, visible
 
 Record = Mapping[str, Any]
@@ -119,12 +119,6 @@ def _entry_row(entry: Record, look: Look) -> tuple[str, ...]:
         "workspace" if not entry.get("project_id") else f"project {visible(entry['project_id'])}",
         origin(entry),
     )
-
-
-def origin(record: Record) -> str:
-    """Say from which file a record comes; nothing of one that was saved."""
-    place = record.get("origin")
-    return f"{visible(place['file'])}:{place['line']}" if place else ""
 
 
 def entry(reply: Record, look: Look = PLAIN) -> list[str]:

@@ -47,7 +47,9 @@ def pattern_list(view: View, pattern: Pattern) -> Pruned:
     """Return a pattern's list."""
     policy = pattern.approval_policy
     names = policy.auto_approved_tool_names or () if policy is not UNSET else ()
-    return in_force(view, ListOwner.PATTERN, pattern.id, names)
+    now = in_force(view, ListOwner.PATTERN, pattern.id, names)
+    # Files are never rewritten: what is gone stays written there, and asks (PRN-2).
+    return now if pattern.origin is UNSET else now._replace(names=names, gone=())
 
 
 def session_list(view: View, head: SessionHead) -> Pruned:

@@ -34,6 +34,7 @@ def save(tx: Tx, request: ask.PatternsSave) -> out.PatternChanged:
     old = None if draft.id is UNSET else tx.get(Pattern, draft.id)
     if old is not None:
         # First: what is wrong with a stale draft may only be that it is stale.
+        refuse_owned_by_file(old)
         _refuse_stale(draft, old)
     pattern = from_draft(tx, draft, old)
     found = _all_problems(tx, pattern, draft, old)
@@ -69,6 +70,7 @@ def copy(tx: Tx, request: ask.PatternsCopy) -> out.PatternChanged:
         revision=1,
         is_builtin=False,
         is_favorite=False,
+        origin=UNSET,
     )
     if sum(len(encode(other)) for other in (*tx.all(Pattern), pattern)) > MAX_PATTERNS_BYTES:
         problem = f"all patterns together would be over {MAX_PATTERNS_BYTES} bytes; delete some"
@@ -84,6 +86,7 @@ def delete(tx: Tx, request: ask.PatternsGet) -> out.Ended:
     pattern = tx.need(Pattern, request.pattern_id, "pattern")
     if pattern.is_builtin:
         raise ReadOnly(f"Pattern {pattern.id!r} is built in and cannot be deleted.", pattern_id=pattern.id)
+    refuse_owned_by_file(pattern)
     tx.delete(Pattern, pattern.id)
     record_offers(tx, ListOwner.PATTERN, pattern.id, (), {})
     tx.emit(EventType.PATTERN_DELETED, pattern_id=pattern.id)
@@ -93,9 +96,27 @@ def delete(tx: Tx, request: ask.PatternsGet) -> out.Ended:
 def favorite(tx: Tx, request: ask.PatternsFavorite) -> out.PatternChanged:
     """Mark or unmark; built-in ones too."""
     old = tx.need(Pattern, request.pattern_id, "pattern")
-    pattern = replace(old, is_favorite=request.is_favorite, updated_at=tx.now, revision=old.revision + 1)
+    pattern = replace(old, is_favorite=request.is_favorite, updated_at=tx.now)
+    # The revision of what a file defines is that of its text.
+    if old.origin is UNSET:
+        pattern = replace(pattern, revision=old.revision + 1)
     tx.put(pattern)
     return _changed(pattern)
+
+
+def refuse_owned_by_file(pattern: Pattern) -> None:
+    """Refuse to change what a file defines (FIL-1).
+
+    Raises: ReadOnly -- naming file and line.
+    """
+    if pattern.origin is not UNSET:
+        raise ReadOnly(
+            f"Pattern {pattern.id!r} is defined in {pattern.origin.file}, line {pattern.origin.line}; change it there.",
+            pattern_id=pattern.id,
+            file=pattern.origin.file,
+            line=pattern.origin.line,
+            next=f"eryx patterns copy {pattern.id}",
+        )
 
 
 def from_draft(tx: Tx, draft: ask.PatternDraft, old: Pattern | None) -> Pattern:
@@ -121,7 +142,7 @@ def from_draft(tx: Tx, draft: ask.PatternDraft, old: Pattern | None) -> Pattern:
 
 
 def _all_problems(tx: Tx, pattern: Pattern, draft: ask.PatternDraft, old: Pattern | None) -> list[str]:
-    found = pattern_problems(pattern)
+    found = problems_of(tx, pattern)
     if old is None and draft.id is not UNSET:
         found.append(f"id: there is no pattern {draft.id!r}; leave the id out to create one")
     for field in ("created_at", "updated_at", "is_builtin"):
@@ -130,7 +151,12 @@ def _all_problems(tx: Tx, pattern: Pattern, draft: ask.PatternDraft, old: Patter
             found.append(f"{field}: is set by the daemon")
     names = normalise_names((pattern.approval_policy or tx.context.default_policy).auto_approved_tool_names or ())
     held = pattern_list(tx, old).names if old else ()
-    found += unknown_tools(tx, names, LIST, held).refused
+    return found + unknown_tools(tx, names, LIST, held).refused
+
+
+def problems_of(tx: Tx, pattern: Pattern) -> list[str]:
+    """Name everything that makes a pattern unfit, wherever it comes from; unknown tools are not looked at."""
+    found = pattern_problems(pattern)
     for index, agent in enumerate(pattern.agents):
         backend = tx.context.backends.get(agent.backend) if agent.backend else None
         if agent.backend and backend is None:

@@ -176,7 +176,7 @@ def _sweep_pattern(tx: Tx, id: str) -> None:
     now = pattern_list(tx, pattern)
     policy = pattern.approval_policy
     names = policy.auto_approved_tool_names or () if policy is not UNSET else ()
-    _settle(tx, ListOwner.PATTERN, id, names, now)
+    _settle(tx, ListOwner.PATTERN, id, names if pattern.origin is UNSET else (), now)
     if now.gone:
         pruned = replace(pattern, approval_policy=prune_policy(policy or ASK_POLICY, set(now.gone)))
         tx.put(replace(pruned, revision=pattern.revision + 1, updated_at=tx.now))

@@ -53,6 +53,9 @@ def _place_builtins(tx: Tx, scratch: str) -> None:
     """Renew what is the code's in built-in records; policy and favourite stay the user's (PAT-2)."""
     for fresh in builtin_patterns(tx.context.default_policy, tx.now):
         old = tx.get(Pattern, fresh.id)
+        if old is not None and old.origin is not UNSET:
+            # A file stands in its place (FIL-2).
+            continue
         if old is not None:
             kept = replace(
                 fresh,

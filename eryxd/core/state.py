@@ -14,7 +14,7 @@ from eryxd.domain.approval import Approval, ApprovalContent, ApprovalStatus
 from eryxd.domain.catalog import Generation, Prune, SourceAnswer
 from eryxd.domain.ids import Record
 from eryxd.domain.pattern import Pattern
-from eryxd.domain.providers import ProviderEntry
+from eryxd.domain.providers import ProviderEntry, Shadowed
 from eryxd.domain.session import (
     Message,
     Offers,
@@ -64,6 +64,7 @@ TABLES: dict[type[Record], Table] = {
     SourceAnswer: Table(lambda row: str(row.source), lambda _: None, always),
     Generation: Table(lambda _: GENERATION, lambda _: None, always),
     Prune: Table(lambda row: str(row.number), lambda _: None, always),
+    Shadowed: Table(lambda row: (row.kind, row.id), lambda _: None, always),
     ProviderEntry: Table(lambda row: (row.provider, row.id), lambda row: row.provider, always),
     Run: Table(_id, lambda run: run.session_id, lambda run: run.status is RunStatus.RUNNING),
     Approval: Table(

@@ -8,12 +8,12 @@ from pathlib import Path
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from eryxd.api import replies as out, requests as ask
+from eryxd.api import replies as out, requests as ask, tool_replies as told
 from eryxd.core import projects as project_rules, runs as run_rules, sessions as session_rules
 from eryxd.daemon import clock
 from eryxd.daemon.daemon import Caller, Daemon
 from eryxd.daemon.reads import modes, need
-from eryxd.domain.errors import Conflict, Invalid, SessionRunning
+from eryxd.domain.errors import Conflict, Invalid, SessionRunning, ShuttingDown
 from eryxd.domain.ids import AgentId, BackendName
 from eryxd.domain.pattern import Agent, Pattern
 from eryxd.domain.session import SCRATCHPAD, Project, Run, RunAgent, SessionHead
@@ -171,3 +171,13 @@ async def shutdown(daemon: Daemon, caller: Caller, request: ask.DaemonShutdown) 
         )
     daemon.request_stop()
     return out.Ended(seq=daemon.engine.seq)
+
+
+async def reload(daemon: Daemon, caller: Caller, request: ask.Nothing) -> told.Reloaded:
+    """Read the files of the configuration again.
+
+    Raises: Invalid -- naming every problem; what was good stands.
+    """
+    if daemon.reloader is None:
+        raise ShuttingDown("The daemon has not begun yet.")
+    return await daemon.reloader.reload()

@@ -106,7 +106,7 @@ async def _run(settings: Settings, children: Children) -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(WORKERS, "eryxd-work"))
     backends: list[Backend] = [Replay(Path(paths.plans_dir()), clock.now)]
     daemon = Daemon(folders(), settings, backends, children)
-    await begin(daemon)
+    reloader = await begin(daemon)
     # What was loaded stays; the collector need not look at it again.
     gc.freeze()
     runtime = Path(paths.runtime_dir())
@@ -115,16 +115,19 @@ async def _run(settings: Settings, children: Children) -> None:
     limits = Limits(connections=settings.limits.connections, per_peer=settings.limits.connections_per_peer)
     server = Server(single.bind_socket(runtime), dispatcher, limits, os.geteuid())
     await server.start()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, daemon.request_stop)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.ask)
     asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, children.child_ended)
-    chores = asyncio.create_task(_chores(daemon, settings))
+    chores = asyncio.create_task(_chores(daemon))
+    watching = asyncio.create_task(reloader.watch())
     log.info("ready: process %d, socket %s", os.getpid(), paths.socket_path())
     try:
         await daemon.stopping.wait()
     finally:
         log.info("stopping")
         chores.cancel()
+        watching.cancel()
         await end(daemon)
         await server.stop()
         await dispatcher.close()
@@ -152,13 +155,13 @@ def _remove_socket(runtime: Path) -> None:
         log.warning("the socket stays where it is: %s", error)
 
 
-async def _chores(daemon: Daemon, settings: Settings) -> None:
+async def _chores(daemon: Daemon) -> None:
     """Check the store after a stop that was not clean; then trim the journal when nothing else happens."""
     if not daemon.is_sound:
         await _check_store(daemon)
-    keep, days = settings.limits.journal_events, settings.limits.journal_days
     while True:
         await asyncio.sleep(TRIM_EVERY_S)
+        keep, days = daemon.settings.limits.journal_events, daemon.settings.limits.journal_days
         await daemon.engine.idle()
         before = clock.later(-days * 86400.0)
         try:

@@ -12,13 +12,16 @@ from eryxd.core import audit, recovery
 from eryxd.core.change import Effect
 from eryxd.daemon.daemon import Daemon
 from eryxd.daemon.engine import Announced, Listener
+from eryxd.daemon.reloading import Reloader
 from eryxd.domain.errors import EryxError, StoreUnavailable
 
 log = logging.getLogger("eryxd")
 
 
-async def begin(daemon: Daemon) -> None:
+async def begin(daemon: Daemon) -> Reloader:
     """Put in order what a start finds unfinished, load the plugins, and ask the backends what they can do.
+
+    Returns what takes over the files from now on.
 
     Raises: StoreUnavailable -- the disk refuses the recovery.
     """
@@ -38,7 +41,10 @@ async def begin(daemon: Daemon) -> None:
     daemon.engine.listen(Listener(publish, carry_out, daemon.runs.failed, daemon.runs.recovered))
     daemon.plugins.announce = announce
     await daemon.plugins.load()
+    daemon.reloader = reloader = Reloader(daemon, daemon.config_dir)
+    await reloader.begin()
     await daemon.sources.start()
+    return reloader
 
 
 async def _recover(daemon: Daemon) -> None:

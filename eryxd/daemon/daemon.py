@@ -3,11 +3,12 @@
 import asyncio
 from collections import deque
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from msgspec import UNSET, UnsetType
 
 from eryxd.api.replies import Refusal
+from eryxd.api.tool_replies import Reloaded
 from eryxd.core.change import Context
 from eryxd.daemon import clock
 from eryxd.daemon.backends import Backends
@@ -48,6 +49,16 @@ class Folders(NamedTuple):
     own: tuple[str, ...] = ()
 
 
+class Reloading(Protocol):
+    """What takes over the files of the configuration."""
+
+    def warnings(self) -> list[str]:
+        """Say what is wrong with them."""
+
+    async def reload(self) -> Reloaded:
+        """Read them again.  Raises: Invalid."""
+
+
 class Daemon:
     """Everything that a call may need."""
 
@@ -86,6 +97,9 @@ class Daemon:
         self.observers = Observers(asyncio.get_running_loop().call_soon_threadsafe)
         places = (str(folders.config), str(folders.state))
         self.plugins = Plugins(places, settings.plugins, self.providers, self.backends, self.observers)
+        self.config_dir = folders.config
+        self.reloader: Reloading | None = None
+        """Set when the daemon begins."""
         self.runs = Runs(self.engine, self.bus, self.history, self.backends.by_name, children, self.providers)
 
     @property
@@ -116,6 +130,13 @@ class Daemon:
             "defaults.backend": self.default_backend or "",
             "sessions.tooling": self.settings.sessions.tooling,
         }
+
+    def apply(self, settings: Settings) -> None:
+        """Live by other settings from now on."""
+        self.settings = settings
+        self.warnings[:] = [warning for warning in self.warnings if warning != GUARD_OFF]
+        if not settings.guard.no_new_privs:
+            self.warnings.append(GUARD_OFF)
 
     def request_stop(self) -> None:
         """Ask the main loop to stop the daemon in good order."""

@@ -100,6 +100,7 @@ ACTIONS: Final[Mapping[str, Callable[[Daemon, Caller, Any], Awaitable[Any]]]] = 
     "runs.cancel": actions.cancel_run,
     "store.backup": actions.backup,
     "daemon.shutdown": actions.shutdown,
+    "daemon.reload": actions.reload,
 }
 """Wait for something outside besides the commit."""
 

@@ -99,9 +99,13 @@ def status(daemon: Daemon, request: ask.Nothing) -> out.Status:
             problem=UNSET if engine.problem is None else engine.problem,
         ),
         backends=tuple(daemon.backends.states[name] for name in sorted(daemon.backends.states)),
-        warnings=(*daemon.warnings, *daemon.plugins.trouble(), *daemon.sources.trouble()),
+        warnings=(*daemon.warnings, *_file_warnings(daemon), *daemon.plugins.trouble(), *daemon.sources.trouble()),
         refusals=tuple(daemon.refusals),
     )
+
+
+def _file_warnings(daemon: Daemon) -> list[str]:
+    return [] if daemon.reloader is None else daemon.reloader.warnings()
 
 
 async def capabilities(daemon: Daemon, request: ask.CapabilitiesOf) -> out.CapabilitiesReply:

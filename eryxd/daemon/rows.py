@@ -10,7 +10,7 @@ from eryxd.domain.approval import Approval, ApprovalContent
 from eryxd.domain.catalog import Generation, Prune, SourceAnswer
 from eryxd.domain.ids import Record
 from eryxd.domain.pattern import Pattern
-from eryxd.domain.providers import ProviderEntry
+from eryxd.domain.providers import ProviderEntry, Shadowed
 from eryxd.domain.session import Message, Offers, Project, Run, RunInput, SessionHead, Withheld
 from eryxd.domain.timeline import TimelineEvent
 
@@ -36,6 +36,7 @@ COLUMNS: Final[dict[type[Record], Columns]] = {
     SourceAnswer: Columns("answer", ("source",), lambda r: (r.source,), ("source",)),
     Generation: Columns("generation", ("id",), lambda _: (GENERATION,)),
     Prune: Columns("prune", ("id",), lambda r: (str(r.number),)),
+    Shadowed: Columns("shadowed", ("kind", "id"), lambda r: (r.kind, r.id), ("kind", "id")),
     ProviderEntry: Columns("entry", ("provider", "id"), lambda r: (r.provider, r.id), ("provider", "id")),
     Run: Columns("run", ("id", "session_id", "number", "live"), lambda r: (r.id, r.session_id, r.number, _live(r))),
     Message: Columns(
@@ -79,6 +80,7 @@ LOADED: Final[tuple[type[Record], ...]] = (
     Generation,
     Prune,
     ProviderEntry,
+    Shadowed,
 )
 """Kept in memory whole."""
 LOADED_LIVE: Final[tuple[type[Record], ...]] = (Run, Message, TimelineEvent, Approval)

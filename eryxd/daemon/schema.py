@@ -70,6 +70,9 @@ MIGRATIONS: Final = (
     ) STRICT;
     CREATE TABLE answer (source TEXT PRIMARY KEY, body BLOB NOT NULL) STRICT;
     CREATE TABLE generation (id TEXT PRIMARY KEY, body BLOB NOT NULL) STRICT;
+    CREATE TABLE shadowed (
+        kind TEXT NOT NULL, id TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (kind, id)
+    ) STRICT;
     CREATE TABLE prune (id TEXT PRIMARY KEY, body BLOB NOT NULL) STRICT;
     CREATE TABLE entry (
         provider TEXT NOT NULL, id TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (provider, id)

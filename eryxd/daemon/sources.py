@@ -152,7 +152,11 @@ class Sources:
         return pruned
 
     def look_again(self, source: SourceId) -> None:
-        """Ask a source unless it has answered exactly this before."""
+        """Ask a source unless it has answered exactly this before, or is not defined any more."""
+        provider, is_entry, id = source.partition(":")
+        if is_entry and self._engine.committed.get(ProviderEntry, (provider, id)) is None:
+            self.forget(source)
+            return
         self._note(source, SourceStatus.PENDING, "it is being asked")
         self._spawn(self._looked(source))
 

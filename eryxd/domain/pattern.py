@@ -10,6 +10,7 @@ from typing import Final
 from msgspec import UNSET, UnsetType
 
 from eryxd.domain.ids import AgentId, BackendName, PatternId, Record, Timestamp
+from eryxd.domain.origin import FileOrigin
 from eryxd.domain.policy import ApprovalPolicy, problems as policy_problems
 
 
@@ -74,6 +75,7 @@ class Pattern(Record, frozen=True, kw_only=True):
     unavailability_reason: str | UnsetType = UNSET
     is_favorite: bool = False
     is_builtin: bool = False
+    origin: FileOrigin | UnsetType = UNSET
 
 
 MODE_UNAVAILABLE: Final[Mapping[Mode, str]] = {

@@ -9,6 +9,9 @@ from typing import Any, Final, NewType
 from msgspec import UNSET, UnsetType
 
 from eryxd.domain.ids import ProjectId, ProviderId, Record, Timestamp
+from eryxd.domain.origin import FileOrigin
+from eryxd.domain.pattern import Pattern
+from eryxd.domain.session import Offers
 
 EntryId = NewType("EntryId", str)
 """Names an entry among those of its provider; chosen by the person."""
@@ -18,13 +21,6 @@ ENTRY_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 SECRET_MASK: Final = "••••••"
 """Shown in place of a secret; saved, it means unchanged."""
-
-
-class FileOrigin(Record, frozen=True, kw_only=True):
-    """Where a record was read from; such a record is changed in its file.  `line` counts from 1."""
-
-    file: str
-    line: int
 
 
 class ProviderEntry(Record, frozen=True, kw_only=True):
@@ -47,3 +43,13 @@ class ProviderEntry(Record, frozen=True, kw_only=True):
     def provider_id(self) -> ProviderId:
         """The entry as a provider of tools in the catalog, and as a source."""
         return ProviderId(f"{self.provider}:{self.id}")
+
+
+class Shadowed(Record, frozen=True, kw_only=True):
+    """A stored record that a file's stands in place of, by `kind` (`pattern` or `entry`) and id (FIL-2)."""
+
+    kind: str
+    id: str
+    pattern: Pattern | UnsetType = UNSET
+    offers: Offers | UnsetType = UNSET
+    entry: ProviderEntry | UnsetType = UNSET

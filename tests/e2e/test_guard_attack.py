@@ -171,7 +171,7 @@ def test_a_refusal_survives_a_restart_in_the_journal(stage: Stage, daemon: Daemo
 def test_the_guard_can_be_turned_off_by_whoever_owns_the_configuration(tmp_path: Path) -> None:
     """For people whose own terminal carries the mark."""
     with DaemonProcess(tmp_path) as daemon:
-        daemon.config.mkdir(parents=True, mode=0o700)
+        daemon.config.mkdir(parents=True, mode=0o700, exist_ok=True)
         (daemon.config / "config.toml").write_text("[guard]\nno_new_privs = false\n")
         daemon.start()
         with Stage(daemon, tmp_path / "project") as stage:

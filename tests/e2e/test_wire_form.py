@@ -103,6 +103,7 @@ def calls(stage: Stage) -> Iterator[tuple[str, Json]]:
     yield "projects.add", {"path": str(another)}
     yield "projects.remove", {"project_id": stage.project_id, "confirm": len(stage_sessions(stage))}
     yield "store.backup", {}
+    yield "daemon.reload", {}
     yield "daemon.shutdown", {}
 
 
@@ -149,7 +150,7 @@ def test_every_reply_and_event_has_its_declared_shape_and_holds_no_nil(stage: St
         msgspec.msgpack.decode(msgpack.packb(event), type=Event, strict=True)
         assert TIME.fullmatch(event["at"])
     told = {event["type"] for event in everything.heard}
-    elsewhere = {"lagged", "peer-refused", "message-delta"}
+    elsewhere = {"lagged", "peer-refused", "message-delta", "config-rejected"}
     assert told == {kind.value for kind in EventType} - elsewhere
 
 

@@ -14,8 +14,9 @@ from eryxd.core.lists import pattern_list
 from eryxd.domain.catalog import SourceAnswer, SourceId
 from eryxd.domain.errors import Conflict, Invalid, NotFound, ReadOnly
 from eryxd.domain.ids import ProjectId
+from eryxd.domain.origin import FileOrigin
 from eryxd.domain.pattern import Pattern
-from eryxd.domain.providers import EntryId, FileOrigin, ProviderEntry
+from eryxd.domain.providers import EntryId, ProviderEntry
 from eryxd.domain.session import SessionHead
 from tests.builders import NOON, after, offers, pattern, policy, project, session, source_answer
 from tests.core_builders import World, wanted

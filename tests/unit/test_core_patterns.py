@@ -122,10 +122,10 @@ def test_all_problems_are_told_at_once() -> None:
         "agents[0].name: is blank",
         "approval_policy.rules[0].agent_ids: an agent id is blank",
         "approval_policy.rules[0].agent_ids: there is no agent 'codr' in this pattern; did you mean 'coder'?",
-        "approval_policy.auto_approved_tool_names: there is no tool 'View'; did you mean 'view'?",
-        "approval_policy.auto_approved_tool_names: there is no tool 'rm'",
         "agents[0].model: the backend 'copilot' needs one",
         "agents[1].backend: there is no backend 'gone'",
+        "approval_policy.auto_approved_tool_names: there is no tool 'View'; did you mean 'view'?",
+        "approval_policy.auto_approved_tool_names: there is no tool 'rm'",
     ]
 
     assert there.refuses(patterns.save, request, Invalid).data == {"problems": problems}
