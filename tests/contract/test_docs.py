@@ -16,7 +16,7 @@ from docs import generate
 from eryxd import settings
 from eryxd.api.describe import describe
 from eryxd.cli.tree import ALIASES, WORDS, load
-from eryxd.daemon import guard, store
+from eryxd.daemon import guard, store, workspace_files
 from eryxd.daemon.rows import COLUMNS
 from eryxd.daemon.secret_file import SECRETS_FILE
 from eryxd.domain.policy import CORE_INFRASTRUCTURE
@@ -71,7 +71,7 @@ def vocabulary() -> frozenset[str]:
     sections = [one for one in msgspec.structs.fields(settings.Settings) if isinstance(one.type, type)]
     options = {f"{one.name}.{field.name}" for one in sections for field in msgspec.structs.fields(one.type)}
     tables = {columns.table for columns in COLUMNS.values()} | {"message_text", "journal"}
-    files = {store.STORE_FILE, store.MARKER_FILE, SECRETS_FILE, PLUGINS_FILE}
+    files = {store.STORE_FILE, store.MARKER_FILE, SECRETS_FILE, PLUGINS_FILE, workspace_files.FOLDER}
     gate = {f"gate.{name}" for name in vars(Gate)}
     own = {*guard.REASONS, *CORE_INFRASTRUCTURE}
     return frozenset(named | names_in(described["definitions"]) | options | tables | files | gate | own)
