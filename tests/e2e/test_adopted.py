@@ -48,9 +48,15 @@ from eryxd.daemon.children import Children, become_subreaper
 FORKING = '''
 import os, subprocess, sys, time
 daemon = os.getppid()
+def fields(pid):
+    try:
+        return open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
+    except OSError:
+        # It has gone between the listing and the reading.
+        return ["X", "0"]
 def dead():
-    lines = [open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split() for pid in os.listdir("/proc") if pid.isdigit()]
-    return sum(fields[0] == "Z" and int(fields[1]) == daemon for fields in lines)
+    lines = [fields(pid) for pid in os.listdir("/proc") if pid.isdigit()]
+    return sum(line[0] == "Z" and int(line[1]) == daemon for line in lines)
 for _ in range(200):
     if os.fork() == 0:
         os.fork()

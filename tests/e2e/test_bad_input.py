@@ -411,8 +411,8 @@ def test_all_problems_of_a_pattern_are_told_at_once(stage: Stage, daemon: Daemon
         "agents[0].name",
         "agents[1].id",
         "approval_policy.rules[0].agent_ids",
-        "approval_policy.auto_approved_tool_names",
-        "approval_policy.auto_approved_tool_names",
         "agents[1].backend",
+        "approval_policy.auto_approved_tool_names",
+        "approval_policy.auto_approved_tool_names",
     ]
-    assert "did you mean 'create'?" in problems[5]
+    assert "did you mean 'create'?" in problems[6]

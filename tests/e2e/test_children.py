@@ -303,13 +303,16 @@ def test_one_owner_holds_up_nobody_else(children: Children, tmp_path: Path) -> N
         fifo = tmp_path / "fifo"
         os.mkfifo(fifo)
         greedy = [start(f"echo $$ > {fifo}; sleep 1000", "greedy") for _ in range(MAX_ALIVE)]
-        pids: list[int] = []
-        while len(pids) < MAX_OWNED:
-            pids += await started(fifo)
+        # Open for writing as well: a reader that comes and goes would kill whoever writes in between.
+        reading = os.open(fifo, os.O_RDWR)
+        running = b""
+        while running.count(b"\n") < MAX_OWNED:
+            running += await asyncio.wait_for(asyncio.to_thread(os.read, reading, 1000), 20)
         result = await asyncio.wait_for(start("echo done", "other"), 20)
         for task in greedy:
             task.cancel()
         await asyncio.wait(greedy)
+        os.close(reading)
         return result
 
     assert asyncio.run(both()).output == b"done\n"
